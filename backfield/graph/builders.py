@@ -1,0 +1,102 @@
+"""Graphs that people have: chains, grids, edge lists, networkx graphs, superpixel maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph.graph import Graph, _check_scopes, _label_counts
+
+
+def chain(length: int, labels: int | Sequence[int] = 2) -> Graph:
+    """Return the chain ``0 - 1 - ... - length-1``."""
+    n = _positive(length, "length")
+    first = np.arange(n - 1)
+    return _pairwise(_counts(labels, n), np.stack([first, first + 1], axis=1))
+
+
+def grid(rows: int, columns: int, labels: int = 2, neighbours: int = 4) -> Graph:
+    """Return a 4- or 8-connected grid of row-major variables (see :meth:`Graph.grid`)."""
+    height, width = _positive(rows, "rows"), _positive(columns, "columns")
+    if neighbours not in (4, 8):
+        raise InputError(f"a grid has 4 or 8 neighbours, got {neighbours!r}.")
+    counts = _counts(labels, height * width)
+    lattice = Graph._lattice(height, width, counts)
+    if neighbours == 4:
+        return lattice
+    index = np.arange(height * width).reshape(height, width)
+    diagonals = [(index[:-1, :-1], index[1:, 1:]), (index[:-1, 1:], index[1:, :-1])]
+    edges = [np.stack([a.ravel(), b.ravel()], axis=1) for a, b in diagonals]
+    return _pairwise(counts, np.concatenate([lattice._scope.reshape(-1, 2), *edges]))
+
+
+def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequence[int] = 2) -> Graph:
+    """Return the pairwise graph of ``edges`` (E, 2)."""
+    try:
+        pairs = np.asarray(edges)
+    except ValueError as error:
+        raise InputError("edges must be an (E, 2) array of variables.") from error
+    if pairs.size == 0:
+        pairs = np.empty((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InputError(f"edges must have shape (E, 2), got {pairs.shape}.")
+    if pairs.dtype.kind not in "iu":
+        raise InputError(f"edges must hold integers, got dtype {pairs.dtype}.")
+    if n_variables is None:
+        n_variables = len(labels) if not np.isscalar(labels) else int(pairs.max(initial=-1)) + 1  # type: ignore[arg-type]
+    n = _positive(n_variables, "n_variables")
+    pairs = pairs.astype(np.int64)
+    _check_scopes(pairs.ravel(), np.arange(0, 2 * len(pairs) + 1, 2), n)
+    return _pairwise(_counts(labels, n), pairs)
+
+
+def from_networkx(graph: Any, labels: int | Sequence[int] = 2) -> Graph:
+    """Return the pairwise graph of a networkx graph; variables follow the order of ``graph.nodes``."""
+    number = {node: i for i, node in enumerate(graph.nodes)}
+    edges = [(number[a], number[b]) for a, b in graph.edges()]
+    return from_edges(edges, len(number), labels)
+
+
+def from_regions(regions: Any, labels: int = 2, connectivity: int = 1) -> Graph:
+    """Return the region adjacency graph of an (H, W) map of region numbers ``0 .. n-1``.
+
+    Two regions are joined where they touch along a side (``connectivity=1``) or also at a corner (2);
+    edges ``(a, b)`` have ``a < b`` and are sorted.
+    """
+    parts = np.asarray(regions)
+    if parts.ndim != 2 or parts.size == 0 or parts.dtype.kind not in "iu":
+        raise InputError(f"regions must be an (H, W) array of integers, got {parts.dtype} of shape {parts.shape}.")
+    if connectivity not in (1, 2):
+        raise InputError(f"connectivity is 1 (sides) or 2 (sides and corners), got {connectivity!r}.")
+    n = int(parts.max()) + 1
+    if parts.min() < 0 or len(np.unique(parts)) != n:
+        raise InputError("regions must use every number 0 .. n-1 (skimage counts from 1: subtract it, or relabel).")
+    touching = [(parts[:, :-1], parts[:, 1:]), (parts[:-1], parts[1:])]
+    if connectivity == 2:
+        touching += [(parts[:-1, :-1], parts[1:, 1:]), (parts[:-1, 1:], parts[1:, :-1])]
+    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in touching]).astype(np.int64)
+    pairs.sort(axis=1)
+    return _pairwise(_counts(labels, n), np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0))
+
+
+def _pairwise(labels: np.ndarray, edges: np.ndarray) -> Graph:
+    ptr = np.arange(0, 2 * len(edges) + 1, 2, dtype=np.int64)
+    return Graph._from_arrays(labels, ptr, np.ascontiguousarray(edges, dtype=np.int64).ravel())
+
+
+def _counts(labels: Any, n: int) -> np.ndarray:
+    if np.ndim(labels) == 0:
+        return np.broadcast_to(_label_counts([labels]), n)
+    counts = _label_counts(labels)
+    if len(counts) != n:
+        raise InputError(f"got {len(counts)} label counts for {n} variables.")
+    return counts
+
+
+def _positive(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{what} must be a positive integer, got {value!r}.")
+    return int(value)

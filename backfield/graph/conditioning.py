@@ -1,0 +1,148 @@
+"""Conditioning: a model restricted to the labels that are allowed ("clamping", [D13] §4.1.2).
+
+Variables with one allowed label disappear, others keep their allowed labels. Every entry of theta adds to exactly one
+number of the reduced model (a table entry, or the constant), or is forbidden. So reducing is a scatter-add over one
+index array, and both the marginals of the full model and the adjoint of reducing are the gather over the same array.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph.graph import Graph
+from backfield.graph.labeling import Labeling, _mask_of
+from backfield.graph.potentials import Potentials
+
+_FORBIDDEN = -1
+
+
+class Restriction:
+    """The structure of a graph restricted to ``allowed`` labels (flat, as unary tables).
+
+    Attributes
+    ----------
+    graph : Graph or None
+        The reduced graph; ``None`` when every variable has one allowed label.
+    kept_factors : ndarray
+        Old numbers of the factors that are left.
+    """
+
+    def __init__(self, full: Graph, allowed: np.ndarray) -> None:
+        layout = full.layout
+        self.full = full
+        count = np.add.reduceat(allowed.astype(np.int64), layout.var_ptr[:-1])
+        free = count > 1
+        self.kept_variables = np.flatnonzero(free)
+        before = np.cumsum(allowed) - allowed  # allowed labels before each entry, over all variables
+        rank = np.where(allowed, before - np.repeat(before[layout.var_ptr[:-1]], full.labels), _FORBIDDEN)
+        n_free = np.bincount(layout.slot_factor, weights=free[layout.scope], minlength=full.n_factors).astype(np.int64)
+        self.kept_factors = np.flatnonzero(n_free >= 2)
+        self._build_graph(free, count, n_free)
+        self.target = self._targets(allowed, free, count, rank, n_free)
+
+    def _build_graph(self, free: np.ndarray, count: np.ndarray, n_free: np.ndarray) -> None:
+        layout = self.full.layout
+        if not free.any():
+            self.graph: Graph | None = None
+            self.n_unary = self.n_table = 0
+            return
+        number = np.cumsum(free) - 1
+        keep = free[layout.scope] & (n_free >= 2)[layout.slot_factor]
+        ptr = np.concatenate([[0], np.cumsum(n_free[self.kept_factors])]).astype(np.int64)
+        self.graph = Graph._from_arrays(count[free], ptr, number[layout.scope[keep]])
+        self.n_unary = int(self.graph.layout.var_ptr[-1])
+        self.n_table = int(self.graph.layout.table_ptr[-1])
+
+    def _targets(
+        self, allowed: np.ndarray, free: np.ndarray, count: np.ndarray, rank: np.ndarray, n_free: np.ndarray
+    ) -> np.ndarray:
+        """Return, for every entry of theta, its place in [unary, tables, constant] of the reduced model."""
+        layout = self.full.layout
+        constant = self.n_unary + self.n_table
+        start = np.full(self.full.n_variables, constant, dtype=np.int64)
+        if self.graph is not None:
+            start[free] = self.graph.layout.var_ptr[:-1]
+        owner = np.repeat(np.arange(self.full.n_variables), self.full.labels)
+        unary = np.where(allowed, start[owner] + np.where(free[owner], rank, 0), _FORBIDDEN)
+
+        sizes = np.diff(layout.table_ptr)
+        factor = np.repeat(np.arange(self.full.n_factors), sizes)
+        entry = np.arange(int(layout.table_ptr[-1])) - layout.table_ptr[factor]
+        base = np.full(self.full.n_factors, constant, dtype=np.int64)
+        if self.graph is not None:
+            base[self.kept_factors] = self.n_unary + self.graph.layout.table_ptr[:-1]
+        step = self._new_strides(free, count, n_free)
+        only = np.zeros(self.full.n_factors, dtype=np.int64)
+        alone = free[layout.scope] & (n_free == 1)[layout.slot_factor]
+        only[layout.slot_factor[alone]] = start[layout.scope[alone]]
+        target = np.where(n_free[factor] == 1, only[factor], base[factor])
+        possible = np.ones(len(entry), dtype=bool)
+        arity = np.diff(layout.scope_ptr)
+        for position in range(int(arity.max(initial=0))):
+            inside = position < arity[factor]
+            slot = layout.scope_ptr[factor[inside]] + position
+            variable = layout.scope[slot]
+            label = entry[inside] // layout.stride[slot] % self.full.labels[variable]
+            new = rank[layout.var_ptr[variable] + label]
+            possible[inside] &= new >= 0
+            target[inside] += np.where(free[variable], new * step[slot], 0)
+        return np.concatenate([unary, np.where(possible, target, _FORBIDDEN)])
+
+    def _new_strides(self, free: np.ndarray, count: np.ndarray, n_free: np.ndarray) -> np.ndarray:
+        """Strides of free slots in reduced tables (1 where a factor became unary)."""
+        layout = self.full.layout
+        step = np.ones(self.full.n_slots, dtype=np.int64)
+        keep = free[layout.scope] & (n_free >= 2)[layout.slot_factor]
+        if self.graph is not None:
+            step[keep] = self.graph.layout.stride
+        return step
+
+    def reduce(self, theta: Potentials) -> tuple[Potentials | None, float]:
+        """Return the reduced potentials and the constant that the fixed labels contribute."""
+        values = theta.vector()
+        use = self.target >= 0
+        out = np.zeros(self.n_unary + self.n_table + 1, dtype=theta.dtype)
+        np.add.at(out, self.target[use], values[use])
+        reduced = None
+        if self.graph is not None:
+            reduced = Potentials.from_flat(self.graph, out[: self.n_unary], out[self.n_unary : -1])
+        return reduced, out[-1]
+
+    def expand(self, reduced: Potentials | None, constant: float = 1.0) -> Potentials:
+        """Return full marginals from reduced ones (fixed labels get ``constant``, forbidden ones 0)."""
+        dtype = np.dtype(np.float64) if reduced is None else reduced.dtype
+        parts = np.zeros(0) if reduced is None else reduced.vector()
+        values = np.concatenate([parts, [constant, 0.0]]).astype(dtype)
+        full = np.where(self.target >= 0, values[self.target], 0)
+        cut = int(self.full.layout.var_ptr[-1])
+        return Potentials.from_flat(self.full, full[:cut], full[cut:])
+
+    def expand_vjp(self, d_full: Potentials) -> Potentials | None:
+        """Return the adjoint of reduced marginals from that of full ones."""
+        return self.reduce(d_full)[0]
+
+
+def observe(graph: Graph, labeling: Labeling) -> Restriction:
+    """Return the restriction to a labeling; compiled anew for each."""
+    return Restriction(graph, labeling.allowed)
+
+
+def allowed_labels(graph: Graph, labels: np.ndarray) -> np.ndarray:
+    """Return the flat mask of labels that ``labels`` (n,), -1 = free, allow."""
+    return _mask_of(graph, labels)
+
+
+def check_possible(theta: Potentials) -> None:
+    """Refuse potentials that forbid every label of a variable or every entry of a factor."""
+    layout_needed = not (np.isfinite(theta.unary_flat).all() and np.isfinite(theta.factors_flat).all())
+    if not layout_needed:
+        return
+    layout = theta.graph.layout
+    best = np.maximum.reduceat(theta.unary_flat, layout.var_ptr[:-1])
+    if best.min() == -np.inf:
+        raise InputError(f"variable {int(np.argmin(best))} has no allowed label: its unary potentials are all -inf.")
+    if theta.graph.n_factors:
+        best = np.maximum.reduceat(theta.factors_flat, layout.table_ptr[:-1])
+        if best.min() == -np.inf:
+            raise InputError(f"factor {int(np.argmin(best))} forbids everything: its table is all -inf.")

@@ -1,0 +1,322 @@
+"""The structure of a random field: variables, their label counts, and factors of any arity.
+
+A graph is compiled once, on first use, to flat read-only arrays (:class:`Layout`), which every kernel reads.
+
+Conventions
+-----------
+=================  ============================================================================
+``n``, ``F``       number of variables and of factors
+``slot``           one variable inside one factor, ``(c, i)``; slot ``k`` is also the directed message
+                   from factor ``c`` to variable ``i``; slots are numbered factor by factor, in scope order
+flat unary         the tables of all variables one after the other; variable ``i`` owns
+                   ``[var_ptr[i], var_ptr[i + 1])``
+flat factors       the tables of all factors one after the other, each in C order (last variable of the
+                   scope fastest); factor ``c`` owns ``[table_ptr[c], table_ptr[c + 1])``
+flat messages      one block of ``labels[scope[k]]`` numbers for each slot ``k``
+=================  ============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+
+
+class Layout(NamedTuple):
+    """Flat, read-only arrays of a graph (see *Conventions*)."""
+
+    labels: np.ndarray  # (n,) int64 label count of each variable
+    var_ptr: np.ndarray  # (n + 1,)
+    scope_ptr: np.ndarray  # (F + 1,) slots of a factor
+    scope: np.ndarray  # (S,) variable of a slot
+    slot_factor: np.ndarray  # (S,) factor of a slot
+    stride: np.ndarray  # (S,) step in the factor's table when the slot's label grows by one
+    table_ptr: np.ndarray  # (F + 1,)
+    msg_ptr: np.ndarray  # (S + 1,)
+    inc_ptr: np.ndarray  # (n + 1,) slots of a variable ...
+    inc: np.ndarray  # (S,) ... in rising order of the slot
+
+
+class Graph:
+    """Variables ``0 .. n-1`` with ``labels[i]`` labels each, and factors over them.
+
+    Parameters
+    ----------
+    labels : sequence of int
+        Label count of each variable.
+    factors : sequence of sequences of int
+        The scope of each factor: at least two different variables. Order, orientation and duplicates
+        are kept.
+
+    Examples
+    --------
+    >>> Graph(labels=[2, 3, 2], factors=[(0, 1), (0, 1, 2)])
+    Graph(3 variables, 2 factors)
+    """
+
+    #: ``(rows, columns)`` of a 4-connected grid in the order of :meth:`grid`, else ``None``.
+    shape: tuple[int, int] | None
+    #: Label count of each variable.
+    labels: np.ndarray
+    #: Number of factors.
+    n_factors: int
+    #: Number of (factor, variable) pairs, which is the number of directed messages.
+    n_slots: int
+
+    def __init__(self, labels: Sequence[int], factors: Iterable[Sequence[int]] = ()) -> None:
+        counts = _label_counts(labels)
+        scopes = [np.asarray(_scope(scope, c), dtype=np.int64) for c, scope in enumerate(factors)]
+        sizes = np.array([len(scope) for scope in scopes], dtype=np.int64)
+        flat = np.concatenate(scopes) if scopes else np.empty(0, dtype=np.int64)
+        ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        _check_scopes(flat, ptr, len(counts))
+        self._setup(counts, ptr, flat)
+
+    def _setup(self, labels: np.ndarray, scope_ptr: np.ndarray, scope: np.ndarray) -> None:
+        self.labels = labels
+        self.labels.flags.writeable = False
+        self._scope_ptr = _frozen(scope_ptr)
+        self._scope = _frozen(scope)
+        self.shape = None
+        self.n_factors = len(scope_ptr) - 1
+        self.n_slots = len(scope)
+
+    @classmethod
+    def _from_arrays(cls, labels: np.ndarray, scope_ptr: np.ndarray, scope: np.ndarray) -> Graph:
+        """Build from checked arrays; the fast path of the builders."""
+        graph = cls.__new__(cls)
+        graph._setup(labels, scope_ptr, scope)
+        return graph
+
+    @classmethod
+    def _lattice(cls, rows: int, columns: int, labels: np.ndarray) -> Graph:
+        """Build a 4-connected grid, whose scopes are written out only when somebody asks for them."""
+        graph = cls.__new__(cls)
+        graph.labels = labels
+        graph.shape = (rows, columns)
+        graph.n_factors = rows * (columns - 1) + (rows - 1) * columns
+        graph.n_slots = 2 * graph.n_factors
+        return graph
+
+    # A 4-connected grid needs no scopes for its own kernels; at 3000x3000 they would be most of its memory.
+    @cached_property
+    def _scope(self) -> np.ndarray:
+        assert self.shape is not None
+        index = np.arange(self.n_variables).reshape(self.shape)
+        pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
+        return _frozen(np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs]).ravel())
+
+    @cached_property
+    def _scope_ptr(self) -> np.ndarray:
+        return _frozen(np.arange(0, self.n_slots + 1, 2))
+
+    @classmethod
+    def chain(cls, length: int, labels: int | Sequence[int] = 2) -> Graph:
+        """Return a chain ``0 - 1 - ... - length-1``."""
+        from backfield.graph import builders
+
+        return builders.chain(length, labels)
+
+    @classmethod
+    def grid(cls, rows: int, columns: int, labels: int = 2, neighbours: int = 4) -> Graph:
+        """Return a grid of row-major variables.
+
+        Factors are the horizontal edges (row-major by left end), then the vertical edges (row-major by
+        upper end); with ``neighbours=8`` then the diagonals down-right and down-left (row-major by upper end).
+        """
+        from backfield.graph import builders
+
+        return builders.grid(rows, columns, labels, neighbours)
+
+    @classmethod
+    def from_edges(cls, edges: Any, n_variables: int | None = None, labels: int | Sequence[int] = 2) -> Graph:
+        """Return a pairwise graph of ``edges`` (E, 2); order, orientation and duplicates are kept."""
+        from backfield.graph import builders
+
+        return builders.from_edges(edges, n_variables, labels)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, labels: int | Sequence[int] = 2) -> Graph:
+        """Return the pairwise graph of a networkx graph; variables follow the order of ``graph.nodes``."""
+        from backfield.graph import builders
+
+        return builders.from_networkx(graph, labels)
+
+    @classmethod
+    def from_regions(cls, regions: Any, labels: int = 2, connectivity: int = 1) -> Graph:
+        """Return the region adjacency graph of an (H, W) map of superpixel numbers ``0 .. n-1``."""
+        from backfield.graph import builders
+
+        return builders.from_regions(regions, labels, connectivity)
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return len(self.labels)
+
+    @cached_property
+    def factors(self) -> Any:
+        """Scopes: an (F, arity) array where all arities are equal, else a list of tuples."""
+        if self.arity is not None:
+            return self._scope.reshape(-1, self.arity)
+        ptr = self._scope_ptr
+        return [tuple(self._scope[ptr[c] : ptr[c + 1]].tolist()) for c in range(self.n_factors)]
+
+    @cached_property
+    def arity(self) -> int | None:
+        """The arity of all factors where they share one, else ``None``."""
+        if self.shape is not None:
+            return 2 if self.n_factors else None
+        sizes = np.diff(self._scope_ptr)
+        return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
+
+    @cached_property
+    def n_labels(self) -> int | None:
+        """The label count of all variables where they share one, else ``None``."""
+        first = int(self.labels[0])
+        return first if self.labels.strides == (0,) or (self.labels == first).all() else None
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether every factor has two variables and all variables share a label count."""
+        return self.n_labels is not None and (self.arity == 2 or self.n_factors == 0)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The flat arrays that the kernels read; computed on first use."""
+        labels, scope = self.labels, self._scope
+        slot_labels = labels[scope]
+        slot_factor = np.repeat(np.arange(self.n_factors), np.diff(self._scope_ptr))
+        stride, sizes = _strides(slot_labels, self._scope_ptr)
+        inc = np.argsort(scope, kind="stable")
+        degree = np.bincount(scope, minlength=self.n_variables)
+        return Layout(
+            *map(
+                _frozen,
+                (
+                    labels,
+                    _ptr(labels),
+                    self._scope_ptr,
+                    scope,
+                    slot_factor,
+                    stride,
+                    _ptr(sizes),
+                    _ptr(slot_labels),
+                    _ptr(degree),
+                    inc,
+                ),
+            )
+        )
+
+    def compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
+        """Return what ``build`` made of this graph when ``key`` was first asked for (orders, index arrays)."""
+        memo = self.__dict__.setdefault("_memo", {})
+        if key not in memo:
+            memo[key] = build()
+        return memo[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_memo", "layout")}
+
+    @cached_property
+    def degree(self) -> np.ndarray:
+        """Number of factors around each variable."""
+        return _frozen(np.bincount(self._scope, minlength=self.n_variables))
+
+    def __repr__(self) -> str:
+        kind = f"grid {self.shape[0]}x{self.shape[1]}, " if self.shape else ""
+        return f"Graph({kind}{self.n_variables} variables, {self.n_factors} factors)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return self is other or (
+            self.n_slots == other.n_slots
+            and np.array_equal(self.labels, other.labels)
+            and np.array_equal(self._scope_ptr, other._scope_ptr)
+            and np.array_equal(self._scope, other._scope)
+        )
+
+    __hash__ = object.__hash__
+
+
+def union(graphs: Sequence[Graph]) -> Graph:
+    """Return the disjoint union of graphs: variables and factors follow one another."""
+    if not graphs:
+        raise InputError("a batch needs at least one graph.")
+    starts = np.cumsum([0] + [graph.n_variables for graph in graphs])
+    slots = np.cumsum([0] + [graph.n_slots for graph in graphs])
+    scope = np.concatenate([graph._scope + start for graph, start in zip(graphs, starts, strict=False)])
+    ptr = np.concatenate([graph._scope_ptr[:-1] + slot for graph, slot in zip(graphs, slots, strict=False)])
+    labels = np.concatenate([graph.labels for graph in graphs])
+    return Graph._from_arrays(labels, np.append(ptr, slots[-1]).astype(np.int64), scope.astype(np.int64))
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    # Graph arrays are always contiguous int64 and read-only: a writeable one would compile every kernel twice.
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def _ptr(sizes: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def _strides(slot_labels: np.ndarray, scope_ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Strides of each slot in its C-ordered table, and the table sizes."""
+    stride = np.ones(len(slot_labels), dtype=np.int64)
+    arity = np.diff(scope_ptr)
+    size = np.ones(len(arity), dtype=np.int64)
+    for back in range(1, int(arity.max(initial=0)) + 1):
+        has = arity >= back
+        slot = scope_ptr[1:][has] - back
+        stride[slot] = size[has]
+        size[has] *= slot_labels[slot]
+    return stride, size
+
+
+def _label_counts(labels: Any) -> np.ndarray:
+    try:
+        counts = np.asarray(labels)
+    except ValueError as error:
+        raise InputError("labels must be one label count per variable.") from error
+    if counts.ndim != 1 or len(counts) == 0:
+        raise InputError(f"labels must list at least one label count, got shape {counts.shape}.")
+    if counts.dtype.kind not in "iu":
+        raise InputError(f"label counts must be integers, got dtype {counts.dtype}.")
+    if counts.min() < 1:
+        bad = int(np.argmin(counts))
+        raise InputError(f"variable {bad} has {counts[bad]} labels; at least 1 is needed.")
+    return counts.astype(np.int64)
+
+
+def _scope(scope: Any, c: int) -> np.ndarray:
+    array = np.asarray(scope)
+    if array.ndim != 1 or len(array) < 2:
+        raise InputError(f"factor {c} is {scope!r}; a factor names at least two variables (one goes into unary).")
+    if array.dtype.kind not in "iu":
+        raise InputError(f"factor {c} is {scope!r}; variables are named by integers.")
+    return array
+
+
+def _check_scopes(scope: np.ndarray, ptr: np.ndarray, n: int) -> None:
+    bad = np.flatnonzero((scope < 0) | (scope >= n))
+    if len(bad):
+        c = int(np.searchsorted(ptr, bad[0], side="right") - 1)
+        raise InputError(f"factor {c} names variable {scope[bad[0]]}, but variables are 0 .. {n - 1}.")
+    factor = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    order = np.lexsort((scope, factor))
+    twice = np.flatnonzero((np.diff(scope[order]) == 0) & (np.diff(factor[order]) == 0))
+    if len(twice):
+        c = int(factor[order[twice[0]]])
+        raise InputError(f"factor {c} names variable {scope[order[twice[0]]]} twice.")

@@ -1,0 +1,108 @@
+"""Labels as people have them: one per variable, hidden (-1), or a set of allowed ones."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph.graph import Graph
+
+
+class Labeling(NamedTuple):
+    """What is known about each variable.
+
+    ``labels`` (n,) holds the label, or -1 where the variable is hidden or known only as a set; ``allowed`` is flat as
+    the unary tables: which labels are possible.
+    """
+
+    labels: np.ndarray
+    allowed: np.ndarray
+    has_sets: bool
+
+    @property
+    def known(self) -> np.ndarray:
+        """Variables with exactly one label."""
+        return self.labels >= 0
+
+
+def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
+    """Check labels: (n,) integers with -1 for hidden, or a boolean mask (n, L) of allowed labels (list if ragged)."""
+    if isinstance(labels, Labeling):
+        return labels
+    n = graph.n_variables
+    if isinstance(labels, list) and graph.n_labels is None and len(labels) == n and np.ndim(labels[0]) == 1:
+        return _from_mask(graph, [np.asarray(row) for row in labels], what)
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f"{what} must be ({n},) integers or a mask of allowed labels.") from error
+    if array.ndim == 2:
+        return _from_mask(graph, list(array), what)
+    if array.shape != (n,):
+        raise InputError(f"{what} must have shape ({n},), one per variable; got {array.shape}.")
+    if array.dtype.kind not in "iu":
+        raise InputError(f"{what} must be integers (-1 = hidden) or a boolean mask (n, L); got dtype {array.dtype}.")
+    array = array.astype(np.int64)
+    bad = np.flatnonzero((array < -1) | (array >= graph.labels))
+    if len(bad):
+        i = int(bad[0])
+        raise InputError(
+            f"{what}[{i}] is {array[i]}; variable {i} has labels 0 .. {graph.labels[i] - 1} (-1 = hidden)."
+        )
+    return Labeling(array, _mask_of(graph, array), False)
+
+
+def one_hot(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return f(labels): flat unary and factor indicators; hidden variables and their factors are zero."""
+    layout = graph.layout
+    unary = np.zeros(int(layout.var_ptr[-1]))
+    factors = np.zeros(int(layout.table_ptr[-1]))
+    known = labels >= 0
+    unary[layout.var_ptr[:-1][known] + labels[known]] = 1
+    entries, complete = factor_entries(graph, labels)
+    factors[entries[complete]] = 1
+    return unary, factors
+
+
+def factor_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the flat table entry that labels select in each factor, and which factors have no hidden variable."""
+    layout = graph.layout
+    if graph.n_factors == 0:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
+    at = labels[layout.scope]
+    complete = np.minimum.reduceat(at, layout.scope_ptr[:-1]) >= 0
+    return layout.table_ptr[:-1] + np.add.reduceat(at * layout.stride, layout.scope_ptr[:-1]), complete
+
+
+def _mask_of(graph: Graph, labels: np.ndarray) -> np.ndarray:
+    ptr = np.concatenate([[0], np.cumsum(graph.labels)])
+    hidden = np.repeat(labels < 0, graph.labels)
+    mask = hidden.copy()
+    known = labels >= 0
+    mask[ptr[:-1][known] + labels[known]] = True
+    return mask
+
+
+def _from_mask(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:
+    if len(rows) != graph.n_variables:
+        raise InputError(f"{what} must hold {graph.n_variables} rows of allowed labels, got {len(rows)}.")
+    for i, row in enumerate(rows):
+        if row.dtype != bool or row.shape != (graph.labels[i],):
+            raise InputError(
+                f"{what}[{i}] must be a boolean mask of {graph.labels[i]} labels, got {row.dtype} of shape {row.shape}."
+            )
+        if not row.any():
+            raise InputError(f"{what}[{i}] allows no label at all; all true means hidden.")
+    allowed = np.concatenate(rows)
+    ptr = np.concatenate([[0], np.cumsum(graph.labels)])
+    count = np.add.reduceat(allowed.astype(np.int64), ptr[:-1])
+    single = (count == 1) & (graph.labels > 1)
+    labels = np.full(graph.n_variables, -1, dtype=np.int64)
+    true = np.flatnonzero(allowed)
+    owner = np.searchsorted(ptr, true, side="right") - 1
+    pick = single[owner] | (graph.labels[owner] == 1)
+    labels[owner[pick]] = true[pick] - ptr[owner[pick]]
+    has_sets = bool(((count > 1) & (count < graph.labels)).any())
+    return Labeling(labels, allowed, has_sets)

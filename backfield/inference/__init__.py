@@ -1,0 +1,5 @@
+"""theta -> mu, log Z."""
+
+from backfield.inference._base import Inference as Inference
+from backfield.inference._base import Result as Result
+from backfield.inference.tree_reweighted import TreeReweighted as TreeReweighted
