@@ -1,0 +1,130 @@
+"""The commands, and what becomes of errors and warnings.
+
+A command is one file with one function, named in ``COMMANDS``. Help must come at once, so a command's file imports
+typer only, and all else inside its function.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from backfield.cli.infer import infer
+from backfield.cli.list import list_parts
+from backfield.errors import ConvergenceWarning, InputError
+
+#: Name -> function. A new command is one file and one line here.
+COMMANDS: dict[str, Callable[..., None]] = {
+    "infer": infer,
+    "list": list_parts,
+}
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+#: Set this variable to see where an error came from.
+TRACEBACK = "BACKFIELD_TRACEBACK"
+# Errors of the machine rather than of the file name that was given.
+_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+# typer carries its own copy of click since 0.20; this finds the class in either.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; errors become one line on standard error."""
+    try:
+        with _plain_warnings():
+            return _invoke(arguments)
+    except KeyboardInterrupt:
+        return _say("interrupted.", INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone; there is nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        return _explain(error)
+
+
+def _invoke(arguments: list[str]) -> int:
+    # Not app(): that would print errors in a box, and an empty line on Ctrl-C.
+    try:
+        command = typer.main.get_command(_app())
+        with command.make_context("backfield", list(arguments)) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    return DONE
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=_help(), invoke_without_command=True)
+    app.callback()(_root)
+    for name, function in COMMANDS.items():
+        app.command(name)(function)
+    return app
+
+
+def _help() -> str:
+    import backfield
+
+    return backfield.__doc__ or ""
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        from backfield import __version__
+
+        typer.echo(f"backfield {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _explain(error: Exception) -> int:
+    """Say in one line what is wrong, and return the exit code."""
+    if isinstance(error, InputError):
+        return _say(str(error), BAD_INPUT)
+    if isinstance(error, _UsageError):
+        context: Any = getattr(error, "ctx", None)
+        path = context.command_path if context else "backfield"
+        return _say(f"{error.format_message()} ('{path} --help' shows what there is.)", BAD_INPUT)  # type: ignore[attr-defined]
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename is not None else ""
+        code = FAILED if error.errno in _MACHINE else BAD_INPUT
+        return _say(f"{name}{error.strerror or error}.", code)
+    if isinstance(error, MemoryError):
+        return _say("there is not enough memory for this.", FAILED)
+    return _say(f"failed with {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)", FAILED)
+
+
+def _say(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    typer.echo(f"backfield: {line}", err=True)
+    return code
+
+
+@contextmanager
+def _plain_warnings() -> Any:
+    """Show convergence warnings as one line; leave others as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", ConvergenceWarning)
+        show = warnings.showwarning
+
+        def say(message: Any, category: Any, *args: Any, **kwargs: Any) -> None:
+            if issubclass(category, ConvergenceWarning):
+                _say(f"warning: {message}", 0)
+            else:
+                show(message, category, *args, **kwargs)
+
+        warnings.showwarning = say
+        yield

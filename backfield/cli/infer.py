@@ -1,0 +1,114 @@
+"""``backfield infer``: marginals and log Z of a model in a file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from backfield.graph import Potentials
+    from backfield.inference import Result
+
+MAX_ROWS = 40
+MAX_LABELS = 8
+
+
+class Dtype(StrEnum):
+    """Types of numbers to compute in."""
+
+    float64 = "float64"
+    float32 = "float32"
+
+
+def infer(
+    file: Annotated[Path, typer.Argument(help="A model: .uai, or .fg of libDAI.")],
+    evidence: Annotated[Path | None, typer.Option(help="Observed labels, in the UAI format.")] = None,
+    inference: Annotated[str, typer.Option(help="The method, such as 'tree_reweighted(n_iter=50)'.")] = "exact",
+    dtype: Annotated[Dtype, typer.Option(help="Type of numbers to compute in.")] = Dtype.float64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; log_partition is the natural log.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the marginals there, as UAI MAR.")] = None,
+) -> None:
+    """Print the marginals and log Z of a model."""
+    import time
+
+    import backfield as bf
+    from backfield.io import read_evidence, write_mar
+
+    theta = read_model(file)
+    observed = None if evidence is None else read_evidence(evidence, theta.graph.n_variables)
+    start = time.perf_counter()
+    run = bf.infer(theta, inference, observed=observed, dtype=dtype.value)
+    seconds = time.perf_counter() - start
+    if out is not None:
+        write_mar(run.unary, out)
+    if as_json:
+        _print_json(run, seconds)
+    else:
+        _print_table(run, f"{file.name}, {inference}", seconds)
+
+
+def read_model(path: Path) -> Potentials:
+    """Read a model by the ending of its name."""
+    from backfield.errors import InputError
+    from backfield.io import read_fg, read_uai
+
+    readers = {".uai": read_uai, ".fg": read_fg}
+    if path.suffix.lower() not in readers:
+        raise InputError(f"{path} does not end in {' or '.join(readers)}, which says how to read it.")
+    return readers[path.suffix.lower()](path)
+
+
+def _print_json(run: Result, seconds: float) -> None:
+    import json
+
+    typer.echo(
+        json.dumps(
+            {
+                "log_partition": _finite(run.log_partition),
+                "bound": run.bound,
+                "converged": run.converged,
+                "n_iter": run.n_iter,
+                "residual": _finite(run.residual),
+                "seconds": seconds,
+                "marginals": [row.tolist() for row in run.unary],
+            },
+            allow_nan=False,
+        )
+    )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    import math
+
+    return float(value) if math.isfinite(value) else None
+
+
+def _print_table(run: Result, title: str, seconds: float) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from backfield.cli._console import console
+
+    out = console()
+    out.print(escape(title))
+    table = Table("variable", "label", "marginals", box=box.SIMPLE)
+    n = len(run.unary)
+    for i in range(min(n, MAX_ROWS)):
+        table.add_row(str(i), str(int(run.unary[i].argmax())), _row(run.unary[i]))
+    out.print(table)
+    if n > MAX_ROWS:
+        out.print(f"... and {n - MAX_ROWS} more variables (--json or -o gives all)")
+    relation = {"exact": "", "none": " (an estimate)", "bethe": " (Bethe)"}.get(run.bound, f" ({run.bound} bound)")
+    state = "converged" if run.converged else "not converged"
+    steps = f", {state} after {run.n_iter} iterations" if run.n_iter else ""
+    out.print(f"log Z = {run.log_partition:.10g}{relation}{steps}, {seconds:.3g} s")
+
+
+def _row(mu: Any) -> str:
+    more = f" ... ({len(mu)} labels)" if len(mu) > MAX_LABELS else ""
+    return " ".join(f"{p:.4f}" for p in mu[:MAX_LABELS]) + more
