@@ -2,4 +2,5 @@
 
 from backfield.inference._base import Inference as Inference
 from backfield.inference._base import Result as Result
+from backfield.inference.gibbs import Gibbs as Gibbs
 from backfield.inference.tree_reweighted import TreeReweighted as TreeReweighted

@@ -1,0 +1,102 @@
+r"""Viterbi's algorithm: exact max-product on chains, trees and forests, factors of any arity.
+
+    h_i(x_i) = theta(x_i) + sum_{c below i} max_{x_c\i} ( theta(x_c) + sum_{j in c\i} h_j(x_j) )
+
+from the leaves to the roots, then labels from the roots to the leaves. Roots are the last variables; ties go to
+the lowest label, roots first.
+
+Cost O(table · arity) per factor; memory O(sum of label counts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from backfield._numeric import exact_kernel
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.map_solvers import _messages
+from backfield.map_solvers._base import MapResult, MapSolver
+from backfield.map_solvers._order import order_of
+
+
+@dataclass(frozen=True, repr=False)
+class Viterbi(MapSolver, name="viterbi"):
+    """Exact MAP on graphs without cycles."""
+
+    exact: ClassVar[bool] = True
+
+    def solve(self, theta: Potentials) -> MapResult:
+        """Return the best labels; refuses graphs with cycles."""
+        graph, exact = theta.graph, theta.astype(np.float64)
+        labels = np.empty(graph.n_variables, dtype=np.int64)
+        links = graph.compiled(("map_solvers", "links"), lambda: _chain_links(graph))
+        if links is not None:
+            bad = _solve_chains(links, exact.unary, exact.factors, labels)
+        else:
+            bad = _solve_forest(exact, labels)
+        if bad >= 0:
+            raise _messages.impossible(bad)
+        return MapResult(labels, theta.score(labels), optimal=True, n_iter=1)
+
+
+def _chain_links(graph: Graph) -> np.ndarray | None:
+    """Return the factor (i, i + 1) of each variable i (-1: none) where these are all factors, else None."""
+    if not graph.is_pairwise:
+        return None
+    scope = graph.layout.scope
+    left = scope[::2]
+    if (scope[1::2] != left + 1).any() or len(np.unique(left)) < len(left):
+        return None
+    links = np.full(graph.n_variables, -1, dtype=np.int64)
+    links[left] = np.arange(graph.n_factors)
+    links.flags.writeable = False
+    return links
+
+
+def _solve_forest(theta: Potentials, labels: np.ndarray) -> int:
+    """Write the best labels; return a variable without a possible label, -1 if there is none."""
+    graph = theta.graph
+    layout, order = graph.layout, order_of(graph)
+    if not order.acyclic:
+        raise InputError(
+            f"viterbi needs a graph without cycles, and factor {order.cycle} closes one; use graph_cut (binary and "
+            "submodular), else alpha_expansion, max_product or icm."
+        )
+    state = np.zeros(int(layout.msg_ptr[-1]))
+    _, slot = _messages.send(layout, order.up, False, theta.unary_flat, theta.factors_flat, 0.0, state, state)
+    if slot >= 0:
+        return int(layout.scope[slot])
+    return int(_messages.decode(layout, order.variables, theta.unary_flat, theta.factors_flat, state, labels))
+
+
+@exact_kernel
+def _solve_chains(links, theta_u, theta_c, labels):  # type: ignore[no-untyped-def]
+    """Chains of consecutive variables, theta_u (n, L) and theta_c (F, L, L); returns as :func:`_solve_forest`."""
+    h = theta_u.copy()
+    n, count = h.shape
+    out = np.empty(count)
+    start = 0
+    while start < n:  # chain by chain, so that the way back finds the tables in the cache
+        stop = start
+        while links[stop] >= 0:
+            table = theta_c[links[stop]]
+            out[:] = -np.inf
+            for y in range(count):
+                row, shift = table[y], h[stop, y]
+                for x in range(count):
+                    value = row[x] + shift
+                    out[x] = value if value > out[x] else out[x]  # max() would also look for NaN
+            stop += 1
+            for x in range(count):
+                h[stop, x] += out[x]
+        labels[stop] = np.argmax(h[stop])
+        if h[stop, labels[stop]] == -np.inf:
+            return stop
+        for i in range(stop - 1, start - 1, -1):
+            labels[i] = np.argmax(h[i] + theta_c[links[i], :, labels[i + 1]])
+        start = stop + 1
+    return -1
