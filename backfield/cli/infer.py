@@ -68,6 +68,7 @@ def _print_json(run: Result, seconds: float) -> None:
         json.dumps(
             {
                 "log_partition": _finite(run.log_partition),
+                "log_partition_error": _finite(run.log_partition_error),
                 "bound": run.bound,
                 "converged": run.converged,
                 "n_iter": run.n_iter,
@@ -104,6 +105,8 @@ def _print_table(run: Result, title: str, seconds: float) -> None:
     if n > MAX_ROWS:
         out.print(f"... and {n - MAX_ROWS} more variables (--json or -o gives all)")
     relation = {"exact": "", "none": " (an estimate)", "bethe": " (Bethe)"}.get(run.bound, f" ({run.bound} bound)")
+    if run.log_partition_error:
+        relation = f" ± {run.log_partition_error:.2g}{relation}"
     state = "converged" if run.converged else "not converged"
     steps = f", {state} after {run.n_iter} iterations" if run.n_iter else ""
     out.print(f"log Z = {run.log_partition:.10g}{relation}{steps}, {seconds:.3g} s")
