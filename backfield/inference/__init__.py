@@ -2,5 +2,8 @@
 
 from backfield.inference._base import Inference as Inference
 from backfield.inference._base import Result as Result
+from backfield.inference.brute_force import BruteForce as BruteForce
+from backfield.inference.chain import Chain as Chain
+from backfield.inference.exact import Exact as Exact
 from backfield.inference.gibbs import Gibbs as Gibbs
 from backfield.inference.tree_reweighted import TreeReweighted as TreeReweighted
