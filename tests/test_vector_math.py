@@ -1,0 +1,42 @@
+"""The vectorised exponential against numpy's in a wider type."""
+
+import numpy as np
+import pytest
+
+from backfield._numeric import kernel
+from backfield._vector_math import probability_exp, vector_exp
+
+
+@kernel
+def _fill(x, out):
+    for i in range(len(x)):
+        out[i] = vector_exp(x[i])
+
+
+@kernel
+def _fill_probability(x, out):
+    for i in range(len(x)):
+        out[i] = probability_exp(x[i])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "clip", "error"), [("f8", np.longdouble, 700, 4e-16), ("f4", np.float64, 80, 2e-7)]
+)
+def test_accuracy_and_clip(dtype, wide, clip, error):
+    x = np.linspace(-clip, clip, 200_001).astype(dtype)
+    out = np.empty_like(x)
+    _fill(x, out)
+    assert np.abs(out / np.exp(x.astype(wide)) - 1).max() < error
+    x = np.array([-np.inf, -1e30, -2 * clip, 0, 2 * clip, 1e30, np.inf], dtype)
+    out = np.empty_like(x)
+    _fill(x, out)
+    np.testing.assert_allclose(np.log(out), [-clip] * 3 + [0] + [clip] * 3)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+def test_probability(dtype):
+    x = np.array([-np.inf, -1e4, -50, -1e-3, 0], dtype)
+    out = np.empty_like(x)
+    _fill_probability(x, out)
+    np.testing.assert_allclose(out, np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(out[:2], 0)
