@@ -102,13 +102,18 @@ class Engine(ABC):
     def sweep(self, state: np.ndarray, t: int) -> None:
         """Do iteration number ``t`` in place."""
 
+    def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
+        """Do iterations ``first .. last - 1`` in place; engines override it to save calls."""
+        for t in range(first, last):
+            self.sweep(state, t)
+
     @abstractmethod
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return the flat unary marginals of a state."""
 
     @abstractmethod
-    def marginals(self, state: np.ndarray) -> Potentials:
-        """Return all marginals of a state."""
+    def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
+        """Return all marginals of a state; without ``factors`` the factor tables are left empty."""
 
     @abstractmethod
     def log_partition(self, mu: Potentials) -> Any:
@@ -120,11 +125,14 @@ class Engine(ABC):
 
     @abstractmethod
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Turn the adjoint of ``after`` into that of ``before``, in place, and add to ``d_theta``."""
+        """Turn the adjoint of ``after`` into that of ``before``, in place, and add to ``d_theta``.
+
+        ``after`` may be overwritten: the caller is done with it.
+        """
 
     @abstractmethod
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Add the adjoints of the state and of theta that ``d_mu`` causes."""
+        """Add the adjoints of the state and of theta that ``d_mu`` causes; its factor tables may be left empty."""
 
     @abstractmethod
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
@@ -163,15 +171,16 @@ class IterativeInference(Inference):
         engine = self.engine(theta)
         state = engine.init()
         residuals = self.iterate(engine, state)
-        return self.result(engine, state, residuals)
+        run = self.result(engine, state, residuals)
+        run.marginals = run.marginals.astype(theta.dtype)  # an engine may have computed in a wider type
+        return run
 
     def iterate(self, engine: Engine, state: np.ndarray) -> list[float]:
         """Sweep ``state`` in place, ``n_iter`` times or until ``tol``; return the changes of the marginals."""
         if self.tol is None:
-            for t in range(self.n_iter - 1):
-                engine.sweep(state, t)
             if self.n_iter == 0:
                 return []
+            engine.sweeps(state, 0, self.n_iter - 1)
             last = engine.beliefs(state)
             engine.sweep(state, self.n_iter - 1)
             return [largest_change(last, engine.beliefs(state))]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield._numeric import exact_kernel, log_sum_exp
+from backfield._numeric import exact_kernel, inlined, log_sum_exp
 from backfield.graph import Potentials
 from backfield.inference._base import Adjoint
 from backfield.inference._messages import MessageEngine, contradiction
@@ -68,7 +68,7 @@ class LogEngine(MessageEngine):
             self.rho,
             self.damping,
             before,
-            before.copy() if self.schedule.flooding else after.copy(),
+            before if self.schedule.flooding else after.copy(),
             after,
             d_state,
             d_theta.unary,
@@ -83,18 +83,19 @@ class LogEngine(MessageEngine):
         _beliefs(self.theta.graph.layout, self.theta.unary_flat, self.rho, state, mu)
         return mu
 
-    def marginals(self, state: np.ndarray) -> Potentials:
+    def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
         """Return mu(x_i) and mu(x_c)."""
-        mu = np.empty_like(self.theta.factors_flat)
-        args = self.theta.unary_flat, self.theta.factors_flat, self.rho, state, mu
-        bad = _factor_beliefs(self.theta.graph.layout, *args)
-        if bad >= 0:
-            raise contradiction(self.theta.graph, bad)
+        mu = np.empty_like(self.theta.factors_flat) if factors else self.theta.factors_flat[:0]
+        if factors:
+            args = self.theta.unary_flat, self.theta.factors_flat, self.rho, state, mu
+            bad = _factor_beliefs(self.theta.graph.layout, *args)
+            if bad >= 0:
+                raise contradiction(self.theta.graph, bad)
         return Potentials.from_flat(self.theta.graph, self.beliefs(state), mu)
 
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Add the adjoints that ``d_mu`` causes."""
-        mu = self.marginals(state)
+        mu = self.marginals(state, factors=bool(d_mu.factors_flat.size))
         _marginals_vjp(
             self.theta.graph.layout,
             self.theta.factors_flat,
@@ -111,7 +112,7 @@ class LogEngine(MessageEngine):
         )
 
 
-@exact_kernel
+@inlined
 def _cavity(layout, theta_u, rho, l, k, q):  # type: ignore[no-untyped-def]
     """Write q_cj of slot k = (c, j) to the front of q."""
     j = layout.scope[k]
@@ -133,7 +134,7 @@ def _cavity(layout, theta_u, rho, l, k, q):  # type: ignore[no-untyped-def]
         q[x] = total
 
 
-@exact_kernel
+@inlined
 def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):  # type: ignore[no-untyped-def]
     """Write theta(x_c)/rho_c + sum_j q_cj(x_j), without slot ``skip`` (-1: all of them)."""
     first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
@@ -148,7 +149,7 @@ def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):  # type: ignore
             joint[e] += q[e // step % count]
 
 
-@exact_kernel
+@inlined
 def _message(layout, k, joint, out):  # type: ignore[no-untyped-def]
     """Write log sum over all but x_i of exp(joint) for slot k = (c, i)."""
     c = layout.slot_factor[k]
@@ -253,7 +254,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
     _distribute(layout, rho, running, d_state, d_unary)
 
 
-@exact_kernel
+@inlined
 def _spread(layout, rho, l, c, skip, d_joint, running, d_state, d_rho):  # type: ignore[no-untyped-def]
     """Send the adjoint of a joint table to the q_cj of all slots but ``skip``, and so to D_j and to l_c."""
     for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
@@ -261,15 +262,18 @@ def _spread(layout, rho, l, c, skip, d_joint, running, d_state, d_rho):  # type:
             continue
         j = layout.scope[k]
         count, step = layout.labels[j], layout.stride[k]
-        for e in range(layout.table_ptr[c + 1] - layout.table_ptr[c]):
-            x = e // step % count
-            running[layout.var_ptr[j] + x] += d_joint[e]
-            d_state[layout.msg_ptr[k] + x] -= d_joint[e]
+        for x in range(count):
+            total = l.dtype.type(0)
+            for e in range(layout.table_ptr[c + 1] - layout.table_ptr[c]):
+                if e // step % count == x:
+                    total += d_joint[e]
+            running[layout.var_ptr[j] + x] += total
+            d_state[layout.msg_ptr[k] + x] -= total
             for s in range(layout.inc_ptr[j], layout.inc_ptr[j + 1]):
                 d = layout.inc[s]
                 value = l[layout.msg_ptr[d] + x]
                 if value.real > -np.inf:
-                    d_rho[layout.slot_factor[d]] += d_joint[e] * value
+                    d_rho[layout.slot_factor[d]] += total * value
 
 
 @exact_kernel
@@ -337,7 +341,7 @@ def _marginals_vjp(  # type: ignore[no-untyped-def]
                     d_rho[layout.slot_factor[d]] += running[a] * l[layout.msg_ptr[d] + x]
     labels, table = _largest(layout)
     nu = np.empty(table, l.dtype)
-    for c in range(len(layout.table_ptr) - 1):
+    for c in range(len(layout.table_ptr) - 1 if len(d_mu_c) else 0):
         first, size = layout.table_ptr[c], layout.table_ptr[c + 1] - layout.table_ptr[c]
         mean = zero
         for e in range(size):

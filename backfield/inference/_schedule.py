@@ -7,7 +7,8 @@ variables of c has been visited, so that on pairwise graphs a visit sends all me
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +25,17 @@ class Schedule(NamedTuple):
     order: np.ndarray
     alternate: bool
     flooding: bool
+    name: str = ""  # empty for an order of the user's own
 
     def backward(self, t: int) -> bool:
         """Whether sweep ``t`` runs backward."""
         return self.alternate and t % 2 == 1
+
+    def compiled(self, graph: Graph, what: str, build: Callable[[Graph, Schedule], Any]) -> Any:
+        """Return what ``build`` makes of this schedule, kept with the graph unless the order is the user's own."""
+        if not self.name:
+            return build(graph, self)
+        return graph.compiled((what, self.name), lambda: build(graph, self))
 
 
 def resolve(graph: Graph, schedule: str) -> str:
@@ -47,20 +55,20 @@ def build(graph: Graph, schedule: str) -> Schedule:
     """Compute the order of a (resolved) schedule."""
     n = graph.n_variables
     if schedule == "flooding":
-        return Schedule(np.arange(graph.n_slots), alternate=False, flooding=True)
+        return Schedule(np.arange(graph.n_slots), alternate=False, flooding=True, name=schedule)
     if schedule == "monotonic":
-        return Schedule(_monotonic(graph), alternate=False, flooding=False)
+        return Schedule(_monotonic(graph), alternate=False, flooding=False, name=schedule)
     if schedule == "lattice":
         assert graph.shape is not None
         row, column = np.divmod(np.arange(n), graph.shape[1])
         position = np.arange(n) + n * ((row + column) % 2)  # all red variables, then all black ones
-        return Schedule(_by_last_visit(graph, position), alternate=False, flooding=False)
+        return Schedule(_by_last_visit(graph, position), alternate=False, flooding=False, name=schedule)
     layout = graph.layout
     found = np.empty(n, dtype=np.int64)
     _breadth_first(layout.scope_ptr, layout.scope, layout.slot_factor, layout.inc_ptr, layout.inc, found)
     position = np.empty(n, dtype=np.int64)
     position[found[::-1]] = np.arange(n)  # leaves of a spanning forest first, roots last
-    return Schedule(_by_last_visit(graph, position), alternate=True, flooding=False)
+    return Schedule(_by_last_visit(graph, position), alternate=True, flooding=False, name=schedule)
 
 
 def explicit(graph: Graph, order: object) -> Schedule:

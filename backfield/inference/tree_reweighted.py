@@ -1,4 +1,4 @@
-"""Tree-reweighted belief propagation ([D13] §3.3), and the choice of the kernel family that runs it.
+"""Tree-reweighted belief propagation ([D13] §3.3).
 
     m_c(x_i) ∝ sum_{x_c\\i} exp(theta(x_c)/rho_c) prod_{j in c\\i} exp(theta(x_j)) prod_{d: j in d} m_d(x_j)^rho_d / m_c(x_j)
 
@@ -14,18 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.graph import Graph, Potentials
-from backfield.inference import _schedule
-from backfield.inference._base import IterativeInference, check_iterations
-from backfield.inference._messages import MessageEngine
-from backfield.inference._messages_log import LogEngine
+from backfield.graph import Graph
+from backfield.inference._message_passing import MessagePassing
 from backfield.inference._rho import counting_numbers, is_upper_bound
-
-FAMILIES = ("auto", "lattice", "pairwise", "general", "log")
 
 
 @dataclass(frozen=True, repr=False)
-class TreeReweighted(IterativeInference, name="tree_reweighted"):
+class TreeReweighted(MessagePassing, name="tree_reweighted"):
     """Tree-reweighted belief propagation on any graph.
 
     Parameters
@@ -58,13 +53,6 @@ class TreeReweighted(IterativeInference, name="tree_reweighted"):
     symmetric: ClassVar[bool] = True
     bound: ClassVar[str] = "upper"
 
-    def __post_init__(self) -> None:
-        check_iterations(self)
-        if self.schedule not in _schedule.SCHEDULES:
-            raise InputError(f"schedule must be one of {', '.join(_schedule.SCHEDULES)}; got {self.schedule!r}.")
-        if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
-
     def counting_numbers(self, graph: Graph) -> np.ndarray:
         """Return rho (F,)."""
         return counting_numbers(graph, self.rho)
@@ -80,17 +68,9 @@ class TreeReweighted(IterativeInference, name="tree_reweighted"):
         """Keep the rho of the factors that are left; an order of one's own cannot be kept."""
         if self.order is not None:
             raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
-        if isinstance(self.rho, str) or np.ndim(self.rho) == 0:
-            return self
-        return replace(self, rho=np.asarray(self.rho)[factors])
-
-    def engine(self, theta: Potentials) -> MessageEngine:
-        """Bind to ``theta`` with the fastest kernels that are safe for it: the one place of this choice."""
-        graph = theta.graph
-        rho = self.counting_numbers(graph)
-        if self.order is not None:
-            schedule = _schedule.explicit(graph, self.order)
-        else:
-            name = _schedule.resolve(graph, self.schedule)
-            schedule = graph.compiled(("schedule", name), lambda: _schedule.build(graph, name))
-        return LogEngine(theta, np.ascontiguousarray(rho, dtype=np.float64), schedule, self.damping)
+        changes: dict[str, Any] = {"schedule": "auto"} if self.schedule == "lattice" else {}
+        if self.family in ("lattice", "pairwise"):
+            changes["family"] = "auto"
+        if not isinstance(self.rho, str) and np.ndim(self.rho):
+            changes["rho"] = np.asarray(self.rho)[factors]
+        return replace(self, **changes)

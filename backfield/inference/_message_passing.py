@@ -1,0 +1,158 @@
+"""Which kernels run a message-passing method on which graph: the one place of this choice.
+
+=========  ======================================================================================================
+lattice    binary grids, red/black order, one rho, no damping: one ratio per message
+pairwise   all factors of two variables, one label count
+general    any arity, any label counts
+log        the same in the log domain: forbidden configurations (-inf), huge potentials, complex numbers, derivatives
+           with respect to rho and damping
+=========  ======================================================================================================
+
+The first three multiply probabilities. They are used while no product can leave the range of the number type; float32
+is promoted to float64 before the log domain is resorted to. All give the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backfield._numeric import exact_kernel
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.inference import _schedule
+from backfield.inference._base import IterativeInference, check_iterations
+from backfield.inference._messages import MessageEngine
+from backfield.inference._messages_general import GeneralEngine
+from backfield.inference._messages_lattice import LatticeEngine
+from backfield.inference._messages_log import LogEngine
+from backfield.inference._messages_pairwise import PairwiseEngine
+from backfield.inference._schedule import Schedule
+
+FAMILIES = ("auto", "lattice", "pairwise", "general", "log")
+_ENGINES: dict[str, type[MessageEngine]] = {
+    "lattice": LatticeEngine,
+    "pairwise": PairwiseEngine,
+    "general": GeneralEngine,
+    "log": LogEngine,
+}
+
+
+class MessagePassing(IterativeInference):
+    """Base of methods on the update of [D13] eq. (18); subclasses are dataclasses that give ``counting_numbers``."""
+
+    damping: float
+    schedule: str
+    order: Any
+    family: str
+
+    def __post_init__(self) -> None:
+        check_iterations(self)
+        if self.schedule not in _schedule.SCHEDULES:
+            raise InputError(f"schedule must be one of {', '.join(_schedule.SCHEDULES)}; got {self.schedule!r}.")
+        if self.family not in FAMILIES:
+            raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
+
+    def counting_numbers(self, graph: Graph) -> np.ndarray:
+        """Return rho (F,)."""
+        raise NotImplementedError
+
+    def resolved_schedule(self, graph: Graph) -> str:
+        """Return the name of the schedule used on this graph; empty for an order of the user's own."""
+        return "" if self.order is not None else _schedule.resolve(graph, self.schedule)
+
+    def engine(self, theta: Potentials) -> MessageEngine:
+        """Bind to ``theta`` with the fastest kernels that are safe for it."""
+        rho = self.counting_numbers(theta.graph)
+        family = self.family if self.family != "auto" else self._fastest(theta, rho)
+        engine = self._bind(family, theta, rho)
+        if family == "log" or fits(_exposure_of(engine), theta.dtype):
+            return engine
+        if theta.dtype == np.float32:
+            return self.engine(theta.astype(np.float64))
+        return self._bind("log", theta, rho)
+
+    def _fastest(self, theta: Potentials, rho: np.ndarray) -> str:
+        graph = theta.graph
+        finite = np.isfinite(theta.unary_flat).all() and np.isfinite(theta.factors_flat).all()
+        if theta.dtype.kind == "c" or not finite:
+            return "log"
+        if not _refusal("lattice", self, graph, rho):
+            return "lattice"
+        return "pairwise" if not _refusal("pairwise", self, graph, rho) else "general"
+
+    def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
+        graph = theta.graph
+        reason = _refusal(family, self, graph, rho)
+        if reason:
+            raise InputError(f"family={family!r} needs {reason}; use family='auto'.")
+        schedule = Schedule(np.empty(0, np.int64), False, False, "lattice")  # that engine has the order built in
+        if family != "lattice":
+            schedule = self._order(graph)
+            rho = np.ascontiguousarray(rho, dtype=np.float64)
+        return _ENGINES[family](theta, rho, schedule, self.damping)
+
+    def _order(self, graph: Graph) -> Schedule:
+        if self.order is not None:
+            return _schedule.explicit(graph, self.order)
+        name = _schedule.resolve(graph, self.schedule)
+        return graph.compiled(("schedule", name), lambda: _schedule.build(graph, name))
+
+
+def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray) -> str:
+    """Return what a family lacks to run a method on a graph; empty where nothing."""
+    if family == "lattice":
+        one_rho = rho.strides == (0,) or (rho == rho[:1]).all()
+        is_lattice = method.resolved_schedule(graph) == "lattice" and graph.n_labels == 2
+        if not (is_lattice and one_rho and method.damping == 0):
+            return "a binary grid in the lattice schedule, one rho and no damping"
+    if family == "pairwise" and not (graph.is_pairwise and graph.n_factors):
+        return "factors of two variables and one label count"
+    return ""
+
+
+def fits(exposure: float, dtype: Any) -> bool:
+    """Whether products of messages stay clear of the limits of the number type."""
+    return exposure < 0.8 * float(-np.log(np.finfo(dtype).tiny))
+
+
+def _exposure_of(engine: MessageEngine) -> float:
+    """Return a bound on |log| of every product that an engine forms."""
+    theta = engine.theta
+    if isinstance(engine, LatticeEngine):
+        return engine.exposure()
+    layout = theta.graph.layout
+    return float(
+        _exposure(
+            layout.var_ptr,
+            layout.scope_ptr,
+            layout.scope,
+            layout.table_ptr,
+            engine.rho,
+            theta.unary_flat,
+            theta.factors_flat,
+        )
+    )
+
+
+@exact_kernel
+def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):  # type: ignore[no-untyped-def]
+    """Sum, per variable, the ranges of its table and of those around it; add the largest range for the division."""
+    n = len(var_ptr) - 1
+    total = np.empty(n)
+    for i in range(n):
+        low, high = np.inf, -np.inf
+        for a in range(var_ptr[i], var_ptr[i + 1]):
+            low, high = min(low, theta_u[a]), max(high, theta_u[a])
+        total[i] = high - low
+    largest = 0.0
+    for c in range(len(table_ptr) - 1):
+        low, high = np.inf, -np.inf
+        for e in range(table_ptr[c], table_ptr[c + 1]):
+            low, high = min(low, theta_c[e]), max(high, theta_c[e])
+        spread = (high - low) / rho[c] + np.log(table_ptr[c + 1] - table_ptr[c])
+        largest = max(largest, spread)
+        for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            total[scope[k]] += spread
+    return total.max() + 2 * largest

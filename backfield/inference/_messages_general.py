@@ -1,0 +1,415 @@
+"""Messages on any graph in the probability domain: [D13] eq. (18) for any arity and any label counts.
+
+Beliefs are kept while messages change, so that a message costs its table and no loop over neighbours:
+
+    m_c(x_i) ∝ sum_{x_c\\i} psi(x_c) prod_{j in c\\i} b_j(x_j) / m_c(x_j),      b_i *= (m_new / m_old)^rho_c
+
+They are computed anew at the start of every sweep, so that messages alone are the state. Adjoints as in
+``_messages_log``; undoing a message divides the belief by what it was multiplied with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backfield._numeric import inlined, kernel
+from backfield.graph import Graph, Potentials
+from backfield.inference._base import Adjoint
+from backfield.inference._messages import MessageEngine
+from backfield.inference._schedule import Schedule
+
+# Columns of a program: what a message needs to know, in one row, in the order in which messages are sent.
+FIRST, COUNT, UNARY, FACTOR, SLOT = 0, 1, 2, 3, 4  # its numbers, its variable's numbers, its factor, its slot
+OTHERS, NEAR, AT, TABLE, STEP, SIDE = 5, 6, 7, 8, 9, 10  # of factors of two: the other variable, and steps in the table
+
+
+def program(graph: Graph, schedule: Schedule) -> np.ndarray:
+    """Compile a schedule; ``OTHERS`` is 0 where the factor has more than two variables."""
+    layout = graph.layout
+    order = schedule.order
+    c = layout.slot_factor[order]
+    pair = layout.scope_ptr[c + 1] - layout.scope_ptr[c] == 2
+    other = np.where(pair, 2 * layout.scope_ptr[c] + 1 - order, order)
+    variable, neighbour = layout.scope[order], layout.scope[other]
+    columns = [
+        layout.msg_ptr[order],
+        layout.labels[variable],
+        layout.var_ptr[variable],
+        c,
+        order,
+        np.where(pair, layout.labels[neighbour], 0),
+        layout.msg_ptr[other],
+        layout.var_ptr[neighbour],
+        layout.table_ptr[c],
+        layout.stride[order],
+        layout.stride[other],
+    ]
+    rows = np.stack(columns, axis=1)
+    rows.flags.writeable = False
+    return rows
+
+
+class GeneralEngine(MessageEngine):
+    """State: messages, each summing to one, flat, in the order of the slots."""
+
+    def __init__(self, theta: Potentials, rho: np.ndarray, schedule: Schedule, damping: float) -> None:
+        super().__init__(theta, np.ascontiguousarray(rho, dtype=np.float64), schedule, damping)
+        layout = theta.graph.layout
+        self.program = schedule.compiled(theta.graph, "program", program)
+        # None where all factors have two variables: the kernels are then compiled without the rest.
+        self.wide = None if theta.graph.arity == 2 else True
+        self.psi_unary = np.empty_like(theta.unary_flat)
+        self.psi = np.empty_like(theta.factors_flat)
+        _shift(layout.var_ptr, np.ones(theta.graph.n_variables), theta.unary_flat, self.psi_unary)
+        _shift(layout.table_ptr, self.rho, theta.factors_flat, self.psi)
+        np.exp(self.psi_unary, out=self.psi_unary)
+        np.exp(self.psi, out=self.psi)
+
+    def init(self) -> np.ndarray:
+        """Return uniform messages."""
+        layout = self.theta.graph.layout
+        count = layout.labels[layout.scope]
+        return np.repeat(1 / count, count).astype(self.psi.dtype)
+
+    def sweep(self, state: np.ndarray, t: int) -> None:
+        """Update every message once."""
+        flooding = self.schedule.flooding
+        source = state.copy() if flooding else state
+        args = self.psi_unary, self.psi, self.rho, self.damping, flooding, source, state
+        _sweep(self.theta.graph.layout, self.program, self.wide, self.schedule.backward(t), *args)
+
+    def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Turn the adjoint of ``after`` into that of ``before``."""
+        flooding = self.schedule.flooding
+        current = before if flooding else after
+        args = self.psi_unary, self.psi, self.rho, self.damping, flooding, before, current, d_state
+        into = d_theta.unary, d_theta.factors
+        _sweep_vjp(self.theta.graph.layout, self.program, self.wide, not self.schedule.backward(t), *args, *into)
+
+    def beliefs(self, state: np.ndarray) -> np.ndarray:
+        """Return mu(x_i) for all variables."""
+        mu = np.empty_like(self.psi_unary)
+        _beliefs(self.theta.graph.layout, self.psi_unary, self.rho, state, mu)
+        return mu
+
+    def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
+        """Return mu(x_i) and mu(x_c)."""
+        unary = self.beliefs(state)
+        mu = np.empty_like(self.psi) if factors else self.psi[:0]
+        if factors:
+            _factor_beliefs(self.theta.graph.layout, self.psi, unary, state, mu)
+        return Potentials.from_flat(self.theta.graph, unary, mu)
+
+    def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Add the adjoints that ``d_mu`` causes."""
+        mu = self.marginals(state, factors=bool(d_mu.factors_flat.size))
+        values = mu.unary_flat, mu.factors_flat, d_mu.unary_flat, d_mu.factors_flat
+        _marginals_vjp(self.theta.graph.layout, self.rho, *values, d_state, d_theta.unary, d_theta.factors)
+
+
+@kernel
+def _shift(ptr, rho, theta, out):  # type: ignore[no-untyped-def]
+    """Write (theta - max) / rho for each table."""
+    for c in range(len(ptr) - 1):
+        top = theta[ptr[c] : ptr[c + 1]].max()
+        scale = out.dtype.type(1 / rho[c])
+        for e in range(ptr[c], ptr[c + 1]):
+            out[e] = (theta[e] - top) * scale
+
+
+@inlined
+def _power(x, rho):  # type: ignore[no-untyped-def]
+    if rho == 1:
+        return x
+    if rho == 0.5:
+        return np.sqrt(x)
+    return x ** type(x)(rho)
+
+
+@kernel
+def _products(layout, psi_u, rho, m, b):  # type: ignore[no-untyped-def]
+    """Write psi_i prod_d m_d^rho_d to b."""
+    var_ptr, scope, slot_factor, msg_ptr = layout.var_ptr, layout.scope, layout.slot_factor, layout.msg_ptr
+    b[:] = psi_u
+    for k in range(len(scope)):
+        start, power = var_ptr[scope[k]], rho[slot_factor[k]]
+        first = msg_ptr[k]
+        for x in range(msg_ptr[k + 1] - first):
+            b[start + x] *= _power(m[first + x], power)
+
+
+# Factors of two variables are written out in both sweeps: a call counts references for every array it is handed, which
+# is more than such a message costs.
+
+
+@kernel
+def _transfer(layout, k, psi, b, m, q, digits, out):  # type: ignore[no-untyped-def]
+    """Write b_j / m_c for the other variables of the factor to q, and the unnormalised message of slot k to out."""
+    msg_ptr = layout.msg_ptr
+    c = layout.slot_factor[k]
+    first, last = layout.scope_ptr[c], layout.scope_ptr[c + 1]
+    base = msg_ptr[first]
+    for s in range(first, last):
+        unary = layout.var_ptr[layout.scope[s]]
+        for e in range(msg_ptr[s], msg_ptr[s + 1]):
+            q[e - base] = b[unary + e - msg_ptr[s]] / m[e] if s != k else m.dtype.type(1)
+    for x in range(msg_ptr[k + 1] - msg_ptr[k]):
+        out[x] = out.dtype.type(0)
+    digits[: last - first] = 0
+    for e in range(layout.table_ptr[c], layout.table_ptr[c + 1]):
+        weight = psi[e]
+        for s in range(first, last):
+            weight *= q[msg_ptr[s] - base + digits[s - first]]
+        out[digits[k - first]] += weight
+        _advance(msg_ptr, first, last, digits)
+
+
+@inlined
+def _advance(msg_ptr, first, last, digits):  # type: ignore[no-untyped-def]
+    """Step to the labels of the next table entry."""
+    for s in range(last - 1, first - 1, -1):
+        digits[s - first] += 1
+        if digits[s - first] < msg_ptr[s + 1] - msg_ptr[s]:
+            break
+        digits[s - first] = 0
+
+
+@kernel
+def _scratch(layout):  # type: ignore[no-untyped-def]
+    """Return the largest number of labels of a variable, and of all variables of a factor together, and the arity."""
+    scope_ptr, msg_ptr = layout.scope_ptr, layout.msg_ptr
+    together, arity = 1, 1
+    for c in range(len(scope_ptr) - 1):
+        first, last = scope_ptr[c], scope_ptr[c + 1]
+        together = max(together, msg_ptr[last] - msg_ptr[first])
+        arity = max(arity, last - first)
+    return layout.labels.max(), together, arity
+
+
+@kernel
+def _sweep(layout, program, wide, backward, psi_u, psi, rho, damping, flooding, source, state):  # type: ignore[no-untyped-def]
+    labels, together, arity = _scratch(layout)
+    dtype = state.dtype
+    b = np.empty_like(psi_u)
+    q = np.empty(together, dtype)
+    out = np.empty(labels, dtype)
+    digits = np.empty(arity, np.int64)
+    _products(layout, psi_u, rho, source, b)
+    n = len(program)
+    for position in range(n):
+        row = program[n - 1 - position if backward else position]
+        first, count, unary = row[FIRST], row[COUNT], row[UNARY]
+        if wide is None or row[OTHERS] > 0:
+            near, at, start, step, side = row[NEAR], row[AT], row[TABLE], row[STEP], row[SIDE]
+            others = row[OTHERS]
+            if others == 2 and count == 2:  # loops of two cost more than what they do
+                w0 = b[at] / source[near]
+                w1 = b[at + 1] / source[near + 1]
+                out[0] = psi[start] * w0 + psi[start + side] * w1
+                out[1] = psi[start + step] * w0 + psi[start + step + side] * w1
+            elif side == 1:
+                for y in range(others):
+                    q[y] = b[at + y] / source[near + y]
+                for x in range(count):
+                    total = dtype.type(0)
+                    for y in range(others):
+                        total += psi[start + y] * q[y]
+                    out[x] = total
+                    start += step
+            else:
+                for x in range(count):
+                    out[x] = dtype.type(0)
+                for y in range(others):
+                    weight = b[at + y] / source[near + y]
+                    for x in range(count):
+                        out[x] += psi[start + x] * weight
+                    start += side
+        if wide is not None and row[OTHERS] == 0:
+            _transfer(layout, row[SLOT], psi, b, source, q, digits, out)
+        if damping > 0:
+            for x in range(count):
+                out[x] = source[first + x] ** dtype.type(damping) * out[x] ** dtype.type(1 - damping)
+        total = dtype.type(0)
+        for x in range(count):
+            total += out[x]
+        scale = dtype.type(1) / total
+        power = rho[row[FACTOR]]
+        for x in range(count):
+            value = out[x] * scale
+            if not flooding:
+                b[unary + x] *= _power(value / state[first + x], power)
+            state[first + x] = value
+
+
+@kernel
+def _sweep_vjp(  # type: ignore[no-untyped-def]
+    layout, program, wide, backward, psi_u, psi, rho, damping, flooding, before, current, d_state, d_unary, d_factors
+):
+    """Undo one sweep; ``current`` starts as the state after it (flooding: before it) and is rolled back."""
+    labels, together, arity = _scratch(layout)
+    dtype = before.dtype
+    b = np.empty_like(psi_u)
+    q = np.empty(together, dtype)
+    out = np.empty(labels, dtype)
+    h = np.empty(labels, dtype)
+    digits = np.empty(arity, np.int64)
+    running = np.zeros_like(d_unary)
+    incoming = d_state
+    if flooding:
+        incoming = d_state.copy()
+        d_state[:] = dtype.type(0)
+    keep, take = dtype.type(damping), dtype.type(1 - damping)
+    _products(layout, psi_u, rho, current, b)
+    n = len(program)
+    for position in range(n):
+        row = program[n - 1 - position if backward else position]
+        first, count, unary = row[FIRST], row[COUNT], row[UNARY]
+        power = dtype.type(rho[row[FACTOR]])
+        for x in range(count):
+            if flooding:
+                h[x] = incoming[first + x]
+                d_state[first + x] += keep * h[x]
+            else:
+                share = power * running[unary + x]
+                h[x] = d_state[first + x] + share
+                d_state[first + x] = keep * h[x] - share
+                b[unary + x] *= _power(before[first + x] / current[first + x], rho[row[FACTOR]])
+                current[first + x] = before[first + x]
+            out[x] = dtype.type(0)
+        if wide is None or row[OTHERS] > 0:
+            near, at, start, step, side = row[NEAR], row[AT], row[TABLE], row[STEP], row[SIDE]
+            for y in range(row[OTHERS]):
+                q[y] = b[at + y] / current[near + y]
+                for x in range(count):
+                    out[x] += psi[start + y * side + x * step] * q[y]
+            for x in range(count):
+                h[x] *= take / out[x]
+            scale = dtype.type(1) / power
+            for y in range(row[OTHERS]):
+                total = dtype.type(0)
+                for x in range(count):
+                    value = psi[start + x * step] * q[y] * h[x]
+                    d_factors[start + x * step] += value * scale
+                    total += value
+                running[at + y] += total
+                d_state[near + y] -= total
+                start += side
+        if wide is not None and row[OTHERS] == 0:
+            _transfer(layout, row[SLOT], psi, b, current, q, digits, out)
+            for x in range(count):
+                h[x] *= take / out[x]
+            scale = dtype.type(1) / power
+            _transfer_vjp(layout, row[SLOT], psi, scale, q, h, digits, running, d_state, d_factors)
+    _distribute(layout, rho, running, d_state, d_unary)
+
+
+@kernel
+def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_factors):  # type: ignore[no-untyped-def]
+    """Add the adjoints of theta and of log q, given h = adjoint of the log message over the message."""
+    msg_ptr = layout.msg_ptr
+    c = layout.slot_factor[k]
+    first, last = layout.scope_ptr[c], layout.scope_ptr[c + 1]
+    base = msg_ptr[first]
+    digits[: last - first] = 0
+    for e in range(layout.table_ptr[c], layout.table_ptr[c + 1]):
+        value = psi[e] * h[digits[k - first]]
+        for s in range(first, last):
+            value *= q[msg_ptr[s] - base + digits[s - first]]
+        d_factors[e] += value * scale
+        for s in range(first, last):
+            if s != k:
+                running[layout.var_ptr[layout.scope[s]] + digits[s - first]] += value
+                d_state[msg_ptr[s] + digits[s - first]] -= value
+        _advance(msg_ptr, first, last, digits)
+
+
+@kernel
+def _distribute(layout, rho, running, d_state, d_unary):  # type: ignore[no-untyped-def]
+    """Add the running adjoint to theta(x_j), and rho_d times it to every message into j."""
+    var_ptr, scope, slot_factor, msg_ptr = layout.var_ptr, layout.scope, layout.slot_factor, layout.msg_ptr
+    for k in range(len(scope)):
+        start, power = var_ptr[scope[k]], d_state.dtype.type(rho[slot_factor[k]])
+        for e in range(msg_ptr[k], msg_ptr[k + 1]):
+            d_state[e] += power * running[start + e - msg_ptr[k]]
+    for a in range(len(d_unary)):
+        d_unary[a] += running[a]
+
+
+@kernel
+def _beliefs(layout, psi_u, rho, m, mu):  # type: ignore[no-untyped-def]
+    labels, var_ptr = layout.labels, layout.var_ptr
+    _products(layout, psi_u, rho, m, mu)
+    for i in range(len(labels)):
+        total = mu.dtype.type(0)
+        for a in range(var_ptr[i], var_ptr[i + 1]):
+            total += mu[a]
+        for a in range(var_ptr[i], var_ptr[i + 1]):
+            mu[a] /= total
+
+
+@kernel
+def _factor_beliefs(layout, psi, mu_u, m, mu):  # type: ignore[no-untyped-def]
+    var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
+        layout.var_ptr,
+        layout.scope_ptr,
+        layout.scope,
+        layout.table_ptr,
+        layout.msg_ptr,
+    )
+    labels, together, arity = _scratch(layout)
+    q = np.empty(together, m.dtype)
+    digits = np.empty(arity, np.int64)
+    for c in range(len(table_ptr) - 1):
+        first, last = scope_ptr[c], scope_ptr[c + 1]
+        base = msg_ptr[first]
+        for s in range(first, last):
+            start = var_ptr[scope[s]]
+            for e in range(msg_ptr[s], msg_ptr[s + 1]):
+                q[e - base] = mu_u[start + e - msg_ptr[s]] / m[e]
+        digits[: last - first] = 0
+        total = m.dtype.type(0)
+        for e in range(table_ptr[c], table_ptr[c + 1]):
+            weight = psi[e]
+            for s in range(first, last):
+                weight *= q[msg_ptr[s] - base + digits[s - first]]
+            mu[e] = weight
+            total += weight
+            _advance(msg_ptr, first, last, digits)
+        for e in range(table_ptr[c], table_ptr[c + 1]):
+            mu[e] /= total
+
+
+@kernel
+def _marginals_vjp(layout, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):  # type: ignore[no-untyped-def]
+    labels, var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
+        layout.labels,
+        layout.var_ptr,
+        layout.scope_ptr,
+        layout.scope,
+        layout.table_ptr,
+        layout.msg_ptr,
+    )
+    zero = mu_u.dtype.type(0)
+    running = np.zeros_like(d_unary)
+    digits = np.empty(_scratch(layout)[2], np.int64)
+    for i in range(len(labels)):
+        mean = zero
+        for a in range(var_ptr[i], var_ptr[i + 1]):
+            mean += mu_u[a] * d_mu_u[a]
+        for a in range(var_ptr[i], var_ptr[i + 1]):
+            running[a] = mu_u[a] * (d_mu_u[a] - mean)
+    for c in range(len(table_ptr) - 1 if len(d_mu_c) else 0):
+        first, last = scope_ptr[c], scope_ptr[c + 1]
+        scale = mu_u.dtype.type(1 / rho[c])
+        mean = zero
+        for e in range(table_ptr[c], table_ptr[c + 1]):
+            mean += mu_c[e] * d_mu_c[e]
+        digits[: last - first] = 0
+        for e in range(table_ptr[c], table_ptr[c + 1]):
+            nu = mu_c[e] * (d_mu_c[e] - mean)
+            d_factors[e] += scale * nu
+            for s in range(first, last):
+                running[var_ptr[scope[s]] + digits[s - first]] += nu
+                d_state[msg_ptr[s] + digits[s - first]] -= nu
+            _advance(msg_ptr, first, last, digits)
+    _distribute(layout, rho, running, d_state, d_unary)
