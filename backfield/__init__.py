@@ -1,7 +1,10 @@
 """backfield: learn random fields on any graph through the inference that is used at test time."""
 
 from backfield.api import find_map as find_map
+from backfield.api import hessian_vector as hessian_vector
 from backfield.api import infer as infer
+from backfield.api import inference_gradient as inference_gradient
+from backfield.api import value_and_gradient as value_and_gradient
 from backfield.errors import ConvergenceWarning as ConvergenceWarning
 from backfield.errors import InputError as InputError
 from backfield.graph import Graph as Graph

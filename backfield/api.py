@@ -1,4 +1,4 @@
-"""The functions people call first: inference on given potentials."""
+"""The functions people call first: inference, losses and their gradients, MAP, on given potentials."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import numpy as np
 
 from backfield._component import get
 from backfield.errors import InputError
-from backfield.graph import Potentials
+from backfield.gradients import Truncated
+from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction, check_possible
 from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
+from backfield.inference._base import ExactInference
 from backfield.map_solvers import MapResult
+from backfield.objectives import Marginal, Objective, Setting, Target, get_objective
+
+#: Sums of so many potentials as fit into memory stay finite.
+LARGEST = {np.dtype("float32"): 1e30, np.dtype("float64"): 1e150}
 
 
 def infer(theta: Potentials, inference: Any, observed: Any = None, dtype: Any = "float64") -> Result:
@@ -33,12 +39,15 @@ def infer(theta: Potentials, inference: Any, observed: Any = None, dtype: Any = 
     theta = checked(theta, dtype)
     if observed is None:
         return method.infer(theta)
-    restriction = Restriction(theta.graph, as_labeling(theta.graph, observed, "observed").allowed)
+    allowed = as_labeling(theta.graph, observed, "observed").allowed
+    if allowed.all():
+        return method.infer(theta)
+    restriction = Restriction(theta.graph, allowed)
     reduced, constant = restriction.reduce(theta)
     if constant == -np.inf:
         raise InputError("the evidence is impossible: the observed labels together have probability zero (-inf).")
     if reduced is None:
-        return Result(restriction.expand(None), float(constant))
+        return Result(restriction.expand(None).astype(theta.dtype), float(constant))
     try:
         check_possible(reduced)
     except InputError as error:
@@ -53,15 +62,165 @@ def find_map(theta: Potentials, solver: Any = "max_product", dtype: Any = "float
     return get("map_solvers", solver).solve(checked(theta, dtype))
 
 
+def value_and_gradient(
+    theta: Potentials,
+    labels: Any,
+    *,
+    loss: Any,
+    inference: Any = None,
+    gradient: Any = None,
+    observed: Any = None,
+    weights: Any = None,
+    seed: int = 0,
+    dtype: Any = "float64",
+) -> tuple[float, Potentials]:
+    """Return a loss and its gradient with respect to theta; losses are minimised.
+
+    Parameters
+    ----------
+    theta : Potentials
+    labels : (n,) ints or (n, L) bools
+        What the loss sees: labels, -1 = hidden, or a mask of allowed labels.
+    loss : str
+        A loss on marginals or an objective, such as ``"univariate_logistic"``.
+    inference : str, optional
+        The method that the loss goes through; objectives that need none ignore it.
+    gradient : str, optional
+        ``truncated``, ``perturbation``, ``implicit``, ``backpropagation`` or ``direct``. Without it, objectives use their
+        own gradient, exact methods their own derivative, all else ``truncated``.
+    observed : (n,) ints, optional
+        Inputs to condition on, -1 = free.
+    weights : (n,) or (n, L) array, optional
+        Per variable, or per variable and label.
+    """
+    theta = checked(theta, dtype)
+    objective, setting, target = prepare(theta, labels, loss, inference, gradient, observed, weights, seed)
+    value, d_theta = objective.value_and_dtheta(theta, target, setting)
+    return _finite(float(np.real(value)), objective), d_theta.astype(theta.dtype)
+
+
+def hessian_vector(
+    theta: Potentials,
+    labels: Any,
+    direction: Potentials,
+    *,
+    loss: Any,
+    inference: Any = None,
+    observed: Any = None,
+    weights: Any = None,
+) -> Potentials:
+    """Return the second derivative of a smooth loss along ``direction``: H v, with respect to theta.
+
+    The gradient is evaluated at theta + i h v in complex arithmetic and its imaginary part divided by h, which has no
+    rounding error of a difference ([S11] App. A.4 propagates dual numbers to the same end).
+    """
+    theta = checked(theta, "float64")
+    if not isinstance(direction, Potentials) or direction.graph != theta.graph:
+        raise InputError("direction must be Potentials of the same graph as theta.")
+    objective, setting, target = prepare(theta, labels, loss, inference, None, observed, weights, 0)
+    if not (objective.smooth and objective.integrable):
+        raise InputError(f"{objective.name} has no second derivative; use a logistic or quadratic loss or a likelihood.")
+    setting = setting._replace(gradient=Truncated())
+    step = 1e-100
+    moved = theta.like(theta.vector() + 1j * step * direction.vector())
+    _, d_theta = objective.value_and_dtheta(moved, target, setting)
+    return theta.like(d_theta.vector().imag / step)
+
+
+def inference_gradient(
+    theta: Potentials, labels: Any, *, loss: Any, inference: Any, observed: Any = None, weights: Any = None
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Return a loss on marginals and its derivatives with respect to the inference method itself.
+
+    The dictionary holds ``rho`` (one per factor), ``damping``, and ``init`` (log of the initial messages, flat in the order
+    of the slots), so that the inference can be tuned together with the model ([S11] §9). For ``loopy_bp`` and
+    ``tree_reweighted``; mean field has ``damping`` only.
+    """
+    theta = checked(theta, "float64")
+    objective, setting, target = prepare(theta, labels, loss, inference, None, observed, weights, 0)
+    if not isinstance(objective, Marginal) or observed is not None:
+        raise InputError("inference_gradient takes a loss on marginals and no observed variables.")
+    return objective.inference_gradient(theta, target, setting)
+
+
+def prepare(
+    theta: Potentials, labels: Any, loss: Any, inference: Any, gradient: Any, observed: Any, weights: Any, seed: int
+) -> tuple[Objective, Setting, Target]:
+    """Check a combination of loss, inference and gradient, and the labels of one example."""
+    objective = get_objective(loss)
+    setting = make_setting(objective, inference, gradient, seed)
+    graph = theta.graph
+    restriction = None
+    if observed is not None:
+        restriction = Restriction(graph, as_labeling(graph, observed, "observed").allowed)
+    target = Target(as_labeling(graph, labels), restriction, checked_weights(graph, weights))
+    objective.check_target(target)
+    return objective, setting, target
+
+
+def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int = 0) -> Setting:
+    """Check which inference and gradient an objective goes through."""
+    method = get("inference", inference) if inference is not None and objective.needs_inference else None
+    strategy = None
+    if gradient is not None and gradient != "direct":
+        strategy = get("gradients", gradient)
+    if gradient == "direct" and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
+        raise InputError(
+            f"gradient='direct' is for objectives with a gradient of their own and for exact inference; {objective.name} "
+            "through iterations needs 'truncated', 'backpropagation', 'implicit' or 'perturbation'."
+        )
+    setting = Setting(method, strategy, seed)
+    objective.check(setting)
+    return setting
+
+
+def checked_weights(graph: Graph, weights: Any) -> np.ndarray | None:
+    """Return weights per variable (n,) or flat per variable and label."""
+    if weights is None:
+        return None
+    ragged = isinstance(weights, list) and graph.n_labels is None and np.ndim(weights[0]) == 1
+    array = np.concatenate(weights) if ragged else np.asarray(weights)
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array < 0).any():
+        raise InputError("weights must be finite numbers >= 0.")
+    n = graph.n_variables
+    if array.shape not in ((n,), (n, graph.n_labels)) and not (ragged and array.size == graph.labels.sum()):
+        raise InputError(f"weights must have shape ({n},) or ({n}, labels); got {array.shape}.")
+    return array.astype(np.float64).reshape(-1)
+
+
+def _finite(value: float, objective: Objective) -> float:
+    if not np.isfinite(value):
+        raise InputError(f"{objective.name} is {value}: the labels have probability zero, or inference has diverged.")
+    return value
+
+
 def checked(theta: Any, dtype: Any) -> Potentials:
     """Return potentials in a supported type, refused where no label is possible."""
     if not isinstance(theta, Potentials):
         raise InputError(f"theta must be Potentials, got {type(theta).__name__}.")
-    if str(np.dtype(dtype)) not in ("float32", "float64"):
+    try:
+        number = np.dtype("O" if dtype is None else dtype)
+    except TypeError:
+        number = np.dtype("O")
+    if number not in LARGEST:
         raise InputError(f"dtype must be 'float32' or 'float64', got {dtype!r}.")
-    theta = theta.astype(dtype)
+    for what, values in (("unary", theta.unary_flat), ("factors", theta.factors_flat)):
+        _check_size(what, values, LARGEST[number])
+    theta = theta.astype(number)
     check_possible(theta)
     return theta
+
+
+def _check_size(what: str, values: np.ndarray, largest: float) -> None:
+    """Refuse finite potentials whose sums could leave the range of floats."""
+    low, high = values.min(initial=0), values.max(initial=0)
+    if low == -np.inf:
+        low = values[values > -np.inf].min(initial=0)
+    if max(-low, high) > largest:
+        worst = low if -low > high else high
+        raise InputError(
+            f"{what} potentials hold {worst:g}; finite ones may be up to {largest:g} in size (-inf forbids a label)."
+        )
 
 
 def _named(message: str, restriction: Restriction) -> str:

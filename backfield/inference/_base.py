@@ -79,6 +79,10 @@ class ExactInference(Inference):
     symmetric: ClassVar[bool] = True
     bound: ClassVar[str] = "exact"
 
+    def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
+        """Return log Z and the marginals, complex where theta is."""
+        raise NotImplementedError
+
     def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
         """Return d_theta = (d mu / d theta)' d_mu."""
         raise NotImplementedError
@@ -137,6 +141,16 @@ class Engine(ABC):
     @abstractmethod
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
         """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
+
+    def value(self, state: np.ndarray, mu: Potentials) -> Any:
+        """Return what a result reports as ``log_partition``; a method whose value is one of the state overrides it."""
+        return self.log_partition(mu)
+
+    def value_vjp(
+        self, state: np.ndarray, mu: Potentials, d_state: np.ndarray, d_theta: Adjoint, scale: float = 1.0
+    ) -> None:
+        """Add ``scale`` times the adjoints of the state and of theta that :meth:`value` causes."""
+        self.marginals_vjp(state, self.log_partition_vjp(mu, d_theta, scale), d_state, d_theta)
 
 
 class Adjoint:
@@ -209,7 +223,7 @@ class IterativeInference(Inference):
             )
         return Result(
             marginals=mu,
-            log_partition=float(np.real(engine.log_partition(mu))),
+            log_partition=float(np.real(engine.value(state, mu))),
             bound=self.bound_for(engine.theta.graph),
             converged=bool(converged),
             n_iter=len(residuals) if self.tol is not None else self.n_iter,
@@ -225,9 +239,11 @@ def largest_change(before: np.ndarray, after: np.ndarray) -> float:
 
 def check_iterations(method: Any) -> None:
     """Refuse iteration settings that make no sense."""
-    if isinstance(method.n_iter, bool) or not isinstance(method.n_iter, int) or method.n_iter < 0:
+    if isinstance(method.n_iter, bool) or not isinstance(method.n_iter, int | np.integer) or method.n_iter < 0:
         raise InputError(f"{method.name}: n_iter must be a whole number >= 0, got {method.n_iter!r}.")
-    if method.tol is not None and not (isinstance(method.tol, int | float) and 0 < method.tol < np.inf):
+    if isinstance(method.tol, bool) or not (
+        method.tol is None or (isinstance(method.tol, int | float) and 0 < method.tol < np.inf)
+    ):
         raise InputError(f"{method.name}: tol must be None or a positive number, got {method.tol!r}.")
     if not (isinstance(method.damping, int | float) and 0 <= method.damping < 1):
         raise InputError(f"{method.name}: damping must be in [0, 1), got {method.damping!r}.")

@@ -265,6 +265,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         row = program[n - 1 - position if backward else position]
         first, count, unary = row[FIRST], row[COUNT], row[UNARY]
         power = dtype.type(rho[row[FACTOR]])
+        excess = dtype.type(0)
         for x in range(count):
             if flooding:
                 h[x] = incoming[first + x]
@@ -276,6 +277,9 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                 b[unary + x] *= _power(before[first + x] / current[first + x], rho[row[FACTOR]])
                 current[first + x] = before[first + x]
             out[x] = dtype.type(0)
+            excess += h[x]
+        for x in range(count):
+            h[x] -= excess / count
         if wide is None or row[OTHERS] > 0:
             near, at, start, step, side = row[NEAR], row[AT], row[TABLE], row[STEP], row[SIDE]
             for y in range(row[OTHERS]):

@@ -8,10 +8,11 @@ a, b, c = psi(0,1), psi(1,1), psi(1,0) over psi(0,0) with psi = exp(theta_c / rh
 A ratio needs no normalisation, and a whole row is updated in vector registers. Red nodes (row + column even) send
 first, then black ones; one half never sees its own messages, so that undoing it needs no rolled-back state.
 
-Storage: arrays are [row parity, place] with place = (row // 2 + 1) K + column // 2 + 1, so that for one colour and
+Storage: arrays are [row parity, place] with place = (row // 2 + 2) K + column // 2 + 1, so that for one colour and
 parity every neighbour lies at one constant offset and thousands of nodes are one vector loop. K leaves one place
 between rows for the neighbours that border nodes lack; edges that do not exist have a = b = c = 1, which keeps their
-ratios at 1. An edge's table belongs to its red end.
+ratios at 1. The rows just outside send, too, so that every message into a node is written in every sweep. An edge's
+table belongs to its red end.
 
 Adjoints are of log ratios. With P(x_j) the sender's label given the receiver's, pa = a r / (a r + b F) = P(0 | 1) and
 pc = c F / (r + c F) = P(1 | 0), the adjoint g of log r_new adds
@@ -48,17 +49,19 @@ class LatticeEngine(MessageEngine):
         self.power = float(rho[0])
         rows, columns = graph.shape
         self.stride = (columns + 1) // 2 + 1
-        shape = (2, ((rows + 1) // 2 + 2) * self.stride + 1)
+        shape = (2, ((rows + 1) // 2 + 4) * self.stride + 1)
         self.u = np.zeros((2, *shape), theta.dtype)
         self.tables = np.zeros((4, 3, *shape), theta.dtype)  # direction from the red end; a, b, c
         _gather(*self._size, self.power, theta.unary, theta.factors, self.u, self.tables)
         self._largest = max(_top(self.u), _top(self.tables))
-        np.exp(self.u, out=self.u)
-        np.exp(self.tables, out=self.tables)
+        with np.errstate(over="ignore"):  # ``exposure`` then says that this engine is not for such potentials
+            np.exp(self.u, out=self.u)
+            np.exp(self.tables, out=self.tables)
 
     def exposure(self) -> float:
         """Return a bound on |log| of every product that the kernels form."""
-        coarse = 15 * self._largest  # |log u| + four ratios of at most 3 |log table| each, and a table entry
+        # |log u| + four ratios of at most 3 |log table| each, and a table entry.
+        coarse = 15 * max(1, self.power) * self._largest
         if coarse < 60:
             return coarse
         return float(_exposure(*self._size, self.power, self.theta.unary, self.theta.factors))
@@ -134,7 +137,7 @@ class LatticeEngine(MessageEngine):
 
 
 class LatticeAdjoint(Adjoint):
-    """Adjoints of log F per node, and of theta_c / rho at (0,1), (1,1), (1,0) per red edge; (0,0) is minus their sum."""
+    """Adjoints of log F per node, and of theta_c / rho at (0,1), (1,1), (1,0) per red edge; (0,0) is minus the sum."""
 
     def __init__(self, engine: LatticeEngine) -> None:
         super().__init__(engine.theta)
@@ -168,6 +171,7 @@ def _exposure(rows, columns, stride, power, theta_u, theta_c):  # type: ignore[n
                 a, b, z = t[0, 1] - t[0, 0], t[1, 1] - t[0, 0], t[1, 0] - t[0, 0]
                 ratio = max(max(abs(a), abs(z)), max(abs(b - z), abs(b - a))) / power
                 largest = max(largest, max(ratio, max(abs(a), max(abs(b), abs(z))) / power))
+                ratio *= max(1.0, power)
                 total[r * columns + c] += ratio
                 total[(r + vertical) * columns + c + 1 - vertical] += ratio
     return total.max() + largest
@@ -186,7 +190,7 @@ def _edge(rows, columns, stride, vertical, r, c):  # type: ignore[no-untyped-def
 
 @kernel
 def _place(stride, r, c):  # type: ignore[no-untyped-def]
-    return (r // 2 + 1) * stride + c // 2 + 1
+    return (r // 2 + 2) * stride + c // 2 + 1
 
 
 @kernel
@@ -286,7 +290,7 @@ def _sweeps(count, stride, power, u, tables, m):  # type: ignore[no-untyped-def]
 
 @kernel
 def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type: ignore[no-untyped-def]
-    """Undo the half sweep in which ``colour`` sent: take up the adjoints of what it wrote, add those of what it read."""
+    """Undo the half sweep in which ``colour`` sent: take the adjoints of what it wrote, add those of what it read."""
     first, last = stride, u.shape[2] - stride - 1
     dtype = u.dtype
     F = np.empty(_BLOCK, dtype)

@@ -10,7 +10,8 @@ changes nothing (a configuration with a dead label has probability zero).
 
 Adjoints: theta(x_j) and sum_d rho_d l_d(x_j) enter only through their sum. So the adjoint of message d -> j is
 ``own_d + rho_d * D_j``, where D_j is the running adjoint of theta(x_j), and no loop over neighbours is needed.
-The normalising constant needs no adjoint: everything downstream ignores it, so that adjoints of l sum to zero.
+Everything downstream ignores the normalising constant, so that adjoints of l sum to zero. Rounding breaks that, and
+what it adds grows with every sweep (as the number of paths, where rho = 1): the mean is taken off each time.
 
 Cost O(degree · L + table) per message.
 """
@@ -228,6 +229,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         k = order[len(order) - 1 - position] if backward else order[position]
         i, c = layout.scope[k], layout.slot_factor[k]
         start, count, unary = layout.msg_ptr[k], layout.labels[i], layout.var_ptr[i]
+        excess = dtype.type(0)
         for x in range(count):
             if flooding:
                 g[x] = incoming[start + x]
@@ -238,7 +240,9 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                 current[start + x] = before[start + x]
             if after[start + x].real > -np.inf and before[start + x].real > -np.inf:
                 d_damping[0] -= g[x] * (after[start + x] - before[start + x]) / take
-            g[x] *= take
+            excess += g[x]
+        for x in range(count):
+            g[x] = take * (g[x] - excess / count)
         _joint(layout, theta_u, theta_c, rho, current, c, k, q, joint)
         _message(layout, k, joint, out)
         step, first = layout.stride[k], layout.table_ptr[c]

@@ -342,6 +342,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                 q0 = q[a]
                 for b in range(L):
                     out[b] += q0 * table[a, b]
+            excess = dtype.type(0)
             for b in range(L):
                 if incoming is not None:
                     value = incoming[w, b]
@@ -351,7 +352,11 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                     value = d_state[w, b] + share
                     d_state[w, b] = keep * value - share
                     current[w, b] = before[w, b]
-                h[b] = take * value / out[b]
+                h[b] = value
+                excess += value
+            excess /= dtype.type(L)
+            for b in range(L):
+                h[b] = take * (h[b] - excess) / out[b]
             for a in range(L):
                 qa = q[a]
                 total = dtype.type(0)

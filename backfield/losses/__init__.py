@@ -1,0 +1,9 @@
+"""mu, labels -> value, d_mu."""
+
+from backfield.losses._base import Loss as Loss
+from backfield.losses.logistic import CliqueLogistic as CliqueLogistic
+from backfield.losses.logistic import UnivariateLogistic as UnivariateLogistic
+from backfield.losses.quadratic import CliqueQuadratic as CliqueQuadratic
+from backfield.losses.quadratic import UnivariateQuadratic as UnivariateQuadratic
+from backfield.losses.smoothed_error import CliqueSmoothedError as CliqueSmoothedError
+from backfield.losses.smoothed_error import SmoothedError as SmoothedError

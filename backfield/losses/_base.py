@@ -1,0 +1,92 @@
+"""What a loss on marginals is: mu, labels -> value and d_mu.
+
+Conventions
+-----------
+``mu``        marginals, flat as in :class:`~backfield.graph.Potentials`; complex numbers are differentiated through
+``labeling``  what is known: labels, -1 where hidden; or sets of allowed labels, which only logistic losses take
+``weights``   ``None``, one number per variable (n,), or one per variable and label (flat); the weight of a clique is the
+              mean of those of its variables; of a set of labels, the mean over its labels
+values        sums over variables or cliques; hidden variables, and cliques with a hidden variable, contribute nothing
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield._component import Component
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.graph.labeling import Labeling, factor_entries
+
+
+class Loss(Component):
+    """A loss on marginals."""
+
+    room: ClassVar[str] = "losses"
+    #: Looks at the marginals of factors.
+    cliques: ClassVar[bool] = False
+    #: Can be differentiated twice.
+    smooth: ClassVar[bool] = True
+    #: Takes sets of allowed labels.
+    sets: ClassVar[bool] = False
+
+    def value_and_dmu(self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, Potentials]:
+        """Return the value and its derivative; factor tables of ``d_mu`` are left empty by univariate losses."""
+        raise NotImplementedError
+
+    def check(self, labeling: Labeling) -> None:
+        """Refuse labels that the loss cannot take."""
+        if labeling.has_sets and not self.sets:
+            raise InputError(f"{self.name} takes one label per variable or -1, not sets of labels; use a logistic loss.")
+
+
+def unary_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variables that have a label, and the flat unary entry that it selects."""
+    known = np.flatnonzero(labels >= 0)
+    if graph.n_labels is not None:
+        return known, known * graph.n_labels + labels[known]
+    return known, graph.layout.var_ptr[known] + labels[known]
+
+
+def label_weights(graph: Graph, weights: np.ndarray | None, variables: np.ndarray, entries: np.ndarray) -> Any:
+    """Return the weight of each labelled variable."""
+    if weights is None:
+        return 1.0
+    return weights[variables] if len(weights) == graph.n_variables else weights[entries]
+
+
+def clique_weights(graph: Graph, weights: np.ndarray | None, labels: np.ndarray, cliques: np.ndarray) -> Any:
+    """Return the weight of each clique: the mean over its variables."""
+    if weights is None:
+        return 1.0
+    layout = graph.layout
+    per_label = len(weights) != graph.n_variables
+    each = (
+        weights[layout.var_ptr[layout.scope] + np.maximum(labels[layout.scope], 0)] if per_label else weights[layout.scope]
+    )
+    return (np.add.reduceat(each, layout.scope_ptr[:-1]) / np.diff(layout.scope_ptr))[cliques]
+
+
+def clique_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cliques without a hidden variable, and the flat table entry that labels select in them."""
+    entries, complete = factor_entries(graph, labels)
+    cliques = np.flatnonzero(complete)
+    return cliques, entries[cliques]
+
+
+def unary_only(graph: Graph, d_unary: np.ndarray) -> Potentials:
+    """Return adjoints of the variables' marginals alone."""
+    return Potentials.from_flat(graph, d_unary, d_unary[:0])
+
+
+def tables_only(mu: Potentials, d_factors: np.ndarray) -> Potentials:
+    """Return adjoints of the factors' marginals alone."""
+    return Potentials.from_flat(mu.graph, np.zeros_like(mu.unary_flat), d_factors)
+
+
+def safe(p: np.ndarray) -> np.ndarray:
+    """Return probabilities kept away from zero, so that a loss stays finite where a marginal underflowed."""
+    tiny = np.finfo(p.dtype).tiny
+    return np.where(p.real < tiny, p.dtype.type(tiny), p)

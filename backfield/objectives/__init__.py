@@ -1,0 +1,29 @@
+"""theta, labels -> value, d_theta."""
+
+from backfield._component import get as _get
+from backfield._component import names as _names
+from backfield._component import parse as _parse
+from backfield.losses import Loss as _Loss
+from backfield.objectives._base import Objective as Objective
+from backfield.objectives._base import Setting as Setting
+from backfield.objectives._base import Target as Target
+from backfield.objectives.expectation import ContrastiveDivergence as ContrastiveDivergence
+from backfield.objectives.expectation import MaximumMarginal as MaximumMarginal
+from backfield.objectives.expectation import PseudoMarginal as PseudoMarginal
+from backfield.objectives.expectation import SaddlePoint as SaddlePoint
+from backfield.objectives.marginal import Marginal as Marginal
+from backfield.objectives.piecewise import Piecewise as Piecewise
+from backfield.objectives.pseudolikelihood import Pseudolikelihood as Pseudolikelihood
+from backfield.objectives.surrogate_likelihood import SurrogateLikelihood as SurrogateLikelihood
+
+
+def get_objective(loss: object) -> Objective:
+    """Return the objective of a loss or objective, given as a part or its spec: ``loss=`` takes both."""
+    if isinstance(loss, Objective):
+        return loss
+    if isinstance(loss, _Loss):
+        return Marginal(loss)
+    name = _parse(loss)[0] if isinstance(loss, str) else ""
+    if name in _names("objectives"):
+        return _get("objectives", loss)
+    return Marginal(_get("losses", loss))

@@ -1,0 +1,125 @@
+"""What an objective is: theta, labels -> value and d_theta, to be minimised.
+
+Conventions
+-----------
+``setting``  how the objective may use inference: the method, the gradient strategy (``None``: the objective's own
+             choice), and a seed for those that draw random numbers
+``target``   what is known about one example: labels (-1 hidden, or sets), inputs to condition on, weights
+value        a sum over variables or cliques
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from backfield._component import Component
+from backfield.errors import InputError
+from backfield.gradients import Gradient
+from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.graph.labeling import Labeling
+from backfield.inference._base import Inference
+
+
+class Setting(NamedTuple):
+    """The inference that an objective goes through."""
+
+    inference: Inference | None
+    gradient: Gradient | None
+    seed: int = 0
+
+
+class Target(NamedTuple):
+    """What is known about an example."""
+
+    labeling: Labeling
+    observed: Restriction | None = None
+    weights: np.ndarray | None = None  # (n,), or flat as unary tables
+
+
+class Objective(Component):
+    """A function of theta with its gradient."""
+
+    room: ClassVar[str] = "objectives"
+    #: Uses ``setting.inference``.
+    needs_inference: ClassVar[bool] = True
+    #: The gradient is that of the value; L-BFGS and difference checks need it.
+    integrable: ClassVar[bool] = True
+    #: Can be differentiated twice.
+    smooth: ClassVar[bool] = True
+    #: Takes weights per variable or label.
+    weighted: ClassVar[bool] = False
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the value at ``theta`` and its gradient."""
+        raise NotImplementedError
+
+    def check(self, setting: Setting) -> None:
+        """Refuse settings that make no sense with this objective, in one sentence."""
+        if self.needs_inference and setting.inference is None:
+            raise InputError(f"{self.name} needs inference=, such as 'tree_reweighted(n_iter=5)'.")
+
+    def check_target(self, target: Target) -> None:
+        """Refuse what the objective cannot use."""
+        if target.weights is not None and not self.weighted:
+            raise InputError(f"{self.name} takes no weights per variable; use a marginal loss or pseudolikelihood.")
+
+
+class Conditioned:
+    """A model restricted to some labels: reduced theta, and the way back."""
+
+    def __init__(self, theta: Potentials, restriction: Restriction | None) -> None:
+        self.full = theta.graph
+        self.restriction = restriction
+        self.constant: Any = 0.0
+        self.theta: Potentials | None = theta
+        if restriction is not None:
+            self.theta, self.constant = restriction.reduce(theta)
+
+    def method(self, method: Inference) -> Inference:
+        """Return the method for the reduced graph."""
+        if self.restriction is None or self.restriction.graph is None:
+            return method
+        return method.restricted(self.restriction.graph, self.restriction.kept_factors)
+
+    def expand(self, mu: Potentials | None, constant: float = 1.0) -> Potentials:
+        """Return full marginals, or the full adjoint of theta (``constant`` = adjoint of the constant)."""
+        if self.restriction is None:
+            assert mu is not None
+            return mu
+        return self.restriction.expand(mu, constant)
+
+    def expand_vjp(self, d_mu: Potentials) -> Potentials:
+        """Return the adjoint of the reduced marginals."""
+        if self.restriction is None:
+            return d_mu
+        reduced = self.restriction.expand_vjp(d_mu)
+        assert reduced is not None
+        return reduced
+
+
+def both(graph: Graph, target: Target) -> Restriction:
+    """Return the restriction to the observed inputs and the known labels together."""
+    allowed = target.labeling.allowed
+    if target.observed is not None:
+        cut = int(graph.layout.var_ptr[-1])
+        allowed = allowed & (target.observed.target[:cut] >= 0)
+        count = np.add.reduceat(allowed.astype(np.int64), graph.layout.var_ptr[:-1])
+        if count.min() == 0:
+            raise InputError(f"variable {int(np.argmin(count))} is observed with a label that labels forbid.")
+    return Restriction(graph, allowed)
+
+
+def count_errors(decoded: np.ndarray, target: Target) -> float:
+    """Return the number of variables with one known label that ``decoded`` gets wrong: N_E of [K05] §7.2."""
+    known = target.labeling.known
+    return float((decoded[known] != target.labeling.labels[known]).sum())
+
+
+def argmax_labels(mu: Potentials) -> np.ndarray:
+    """Return the most probable label of each variable (MPM)."""
+    if mu.graph.n_labels is not None:
+        return mu.unary.real.argmax(axis=1)
+    return np.array([int(row.real.argmax()) for row in mu.unary])

@@ -1,0 +1,85 @@
+"""Marginal-based learning ([D13] §4.2): a loss on the marginals that inference computes, differentiated through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.gradients import Gradient, Truncated
+from backfield.gradients._base import with_tables
+from backfield.gradients.truncated import Tape
+from backfield.graph import Potentials
+from backfield.inference._base import IterativeInference
+from backfield.inference._message_passing import MessagePassing
+from backfield.losses import Loss
+from backfield.objectives._base import Conditioned, Objective, Setting, Target
+
+
+@dataclass(frozen=True, repr=False)
+class Marginal(Objective):
+    """``loss`` o inference, with any gradient strategy; not registered: written as the loss itself."""
+
+    loss: Loss
+
+    weighted: ClassVar[bool] = True
+
+    def __repr__(self) -> str:
+        return repr(self.loss)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name of the loss."""
+        return self.loss.name
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        """Whether the loss can be differentiated twice."""
+        return self.loss.smooth
+
+    def check(self, setting: Setting) -> None:
+        """Refuse settings that make no sense."""
+        super().check(setting)
+        assert setting.inference is not None
+        strategy(setting).check(setting.inference)
+
+    def check_target(self, target: Target) -> None:
+        """Refuse labels that the loss cannot take."""
+        self.loss.check(target.labeling)
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the loss of the marginals and its gradient."""
+        assert setting.inference is not None
+        model = Conditioned(theta, target.observed)
+        if model.theta is None:
+            value, _ = self.loss.value_and_dmu(model.expand(None), target.labeling, target.weights)
+            return value, model.expand(None, 0.0)
+
+        def loss(mu: Potentials) -> tuple[Any, Potentials]:
+            value, d_mu = self.loss.value_and_dmu(model.expand(mu), target.labeling, target.weights)
+            return value, model.expand_vjp(with_tables(d_mu)) if model.restriction is not None else d_mu
+
+        cliques = self.loss.cliques or model.restriction is not None
+        outcome = strategy(setting).differentiate(model.method(setting.inference), model.theta, loss, cliques)
+        return outcome.value, model.expand(outcome.d_theta, 0.0)
+
+    def inference_gradient(self, theta: Potentials, target: Target, setting: Setting) -> tuple[float, dict[str, Any]]:
+        """Return the loss and its derivatives with respect to the method's own parameters and its initial state."""
+        method = setting.inference
+        if not isinstance(method, IterativeInference):
+            raise InputError("only iterative methods have parameters to differentiate; use loopy_bp or tree_reweighted.")
+        plain = method.replace(family="log" if isinstance(method, MessagePassing) else "general")
+        engine = plain.engine(theta)
+        tape = Tape(engine, plain, Truncated.memory)
+        value, d_mu = self.loss.value_and_dmu(engine.marginals(tape.last), target.labeling, target.weights)
+        d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)
+        engine.marginals_vjp(tape.last, with_tables(d_mu), d_state, d_theta)
+        tape.unwind(d_state, d_theta)
+        return float(value), {**d_theta.parameters, "init": d_state}
+
+
+def strategy(setting: Setting) -> Gradient:
+    """Return the gradient strategy: the one asked for, else truncated."""
+    return setting.gradient if setting.gradient is not None else Truncated()

@@ -1,0 +1,59 @@
+"""Piecewise likelihood ([D13] §4.1.5): every clique and every variable normalised by itself.
+
+    sum_i ( A_i - theta(x_i) ) + sum_c ( A_c - theta(x_c) ),   A_c = log sum_{x_c} exp theta(x_c)
+
+An upper bound of A is the sum of these. Hidden variables, and factors that touch one, are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.graph import Potentials
+from backfield.losses._base import clique_entries, clique_weights, label_weights, unary_entries
+from backfield.objectives._base import Objective, Setting, Target
+from backfield.objectives.pseudolikelihood import known_labels, refuse_sets
+
+
+@dataclass(frozen=True, repr=False)
+class Piecewise(Objective, name="piecewise"):
+    """Minus the log-likelihood of each variable and each clique as if it stood alone."""
+
+    needs_inference: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+
+    def check_target(self, target: Target) -> None:
+        """Refuse sets of labels."""
+        refuse_sets(self, target)
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the value and its gradient."""
+        graph = theta.graph
+        labels = target.labeling.labels
+        variables, entries = unary_entries(graph, labels)
+        w = np.broadcast_to(label_weights(graph, target.weights, variables, entries), len(entries))
+        value_u, d_unary = _pieces(theta.unary_flat, graph.layout.var_ptr, variables, entries, w)
+        cliques, entries = clique_entries(graph, known_labels(target))
+        w = np.broadcast_to(clique_weights(graph, target.weights, labels, cliques), len(entries))
+        value_c, d_factors = _pieces(theta.factors_flat, graph.layout.table_ptr, cliques, entries, w)
+        return value_u + value_c, Potentials.from_flat(graph, d_unary, d_factors)
+
+
+def _pieces(
+    theta: np.ndarray, ptr: np.ndarray, pieces: np.ndarray, entries: np.ndarray, w: np.ndarray
+) -> tuple[Any, np.ndarray]:
+    d_theta = np.zeros_like(theta)
+    if len(pieces) == 0:
+        return 0.0, d_theta
+    sizes = np.diff(ptr)
+    top = np.maximum.reduceat(theta.real, ptr[:-1])
+    weights = np.exp(theta - np.repeat(top, sizes))
+    total = np.add.reduceat(weights, ptr[:-1])
+    every = np.zeros(len(sizes))
+    every[pieces] = w
+    d_theta += np.repeat(every, sizes) * weights / np.repeat(total, sizes)
+    d_theta[entries] -= w
+    return (w * ((top + np.log(total))[pieces] - theta[entries])).sum(), d_theta

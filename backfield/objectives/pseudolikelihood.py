@@ -1,0 +1,205 @@
+"""Pseudolikelihood and patch pseudolikelihood ([D13] §4.1.4).
+
+    - sum_P log p(x_P | x_rest)
+
+over single variables (``patch=1``) or connected patches of up to ``patch`` variables that together cover each variable
+once; one patch over everything is the exact likelihood. Hidden variables have no term, and every factor that touches one
+is dropped. Cost: the number of labelings of a patch times the factors around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield._numeric import exact_kernel
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.objectives._base import Objective, Setting, Target
+
+_LARGEST_PATCH = 2**20
+
+
+@dataclass(frozen=True, repr=False)
+class Pseudolikelihood(Objective, name="pseudolikelihood"):
+    """Minus the log probability of each patch given all other labels; ``patch`` is its largest number of variables."""
+
+    patch: int = 1
+
+    needs_inference: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.patch, bool) or not isinstance(self.patch, int) or self.patch < 1:
+            raise InputError(f"pseudolikelihood: patch must be a whole number >= 1, got {self.patch!r}.")
+
+    def check_target(self, target: Target) -> None:
+        """Refuse sets of labels."""
+        refuse_sets(self, target)
+        if target.weights is not None and self.patch > 1:
+            raise InputError("pseudolikelihood takes weights for patch=1 only.")
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the value and its gradient."""
+        graph, labels = theta.graph, known_labels(target)
+        member, ptr = _patches(graph, self.patch)
+        d_unary = np.zeros_like(theta.unary_flat)
+        d_factors = np.zeros_like(theta.factors_flat)
+        weight = np.ones(graph.n_variables)
+        if target.weights is not None:
+            at = graph.layout.var_ptr[:-1] + np.maximum(labels, 0)
+            weight = target.weights if len(target.weights) == graph.n_variables else target.weights[at]
+        args = labels, target.labeling.known, np.ascontiguousarray(weight, dtype=np.float64)
+        value = _value_and_gradient(
+            graph.layout, theta.unary_flat, theta.factors_flat, member, ptr, *args, d_unary, d_factors
+        )
+        return value, Potentials.from_flat(graph, d_unary, d_factors)
+
+
+def known_labels(target: Target) -> np.ndarray:
+    """Return labels with the observed inputs filled in."""
+    labels = target.labeling.labels.copy()
+    if target.observed is not None:
+        graph = target.observed.full
+        fixed = np.ones(graph.n_variables, dtype=bool)
+        fixed[target.observed.kept_variables] = False
+        allowed = target.observed.target[: int(graph.layout.var_ptr[-1])] >= 0
+        first = np.array([np.argmax(allowed[a:b]) for a, b in zip(graph.layout.var_ptr[:-1], graph.layout.var_ptr[1:])])
+        labels[fixed] = first[fixed]
+    return labels
+
+
+def refuse_sets(objective: Objective, target: Target) -> None:
+    """Refuse sets of labels, which are not a label nor hidden."""
+    if target.labeling.has_sets:
+        raise InputError(f"{objective.name} takes one label per variable or -1, not sets; use a logistic loss.")
+
+
+def _patches(graph: Graph, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a partition of the variables into connected patches: members, and where each patch starts."""
+    if size == 1:
+        return np.arange(graph.n_variables), np.arange(graph.n_variables + 1)
+    return graph.compiled(("patches", size), lambda: _grow_patches(graph, size))
+
+
+def _grow_patches(graph: Graph, size: int) -> tuple[np.ndarray, np.ndarray]:
+    layout = graph.layout
+    taken = np.zeros(graph.n_variables, dtype=bool)
+    member: list[int] = []
+    ptr = [0]
+    for root in range(graph.n_variables):
+        if taken[root]:
+            continue
+        patch = [root]
+        taken[root] = True
+        states = int(graph.labels[root])
+        for i in patch:
+            for k in layout.inc[layout.inc_ptr[i] : layout.inc_ptr[i + 1]]:
+                c = layout.slot_factor[k]
+                for j in layout.scope[layout.scope_ptr[c] : layout.scope_ptr[c + 1]]:
+                    if not taken[j] and len(patch) < size and states * graph.labels[j] <= _LARGEST_PATCH:
+                        taken[j] = True
+                        patch.append(int(j))
+                        states *= int(graph.labels[j])
+        member += patch
+        ptr.append(len(member))
+    return np.array(member), np.array(ptr)
+
+
+@exact_kernel
+def _value_and_gradient(  # type: ignore[no-untyped-def]
+    layout, theta_u, theta_c, member, ptr, labels, has_term, weight, d_u, d_c
+):
+    var_ptr, scope_ptr, scope, slot_factor = layout.var_ptr, layout.scope_ptr, layout.scope, layout.slot_factor
+    stride, table_ptr, inc_ptr, inc = layout.stride, layout.table_ptr, layout.inc_ptr, layout.inc
+    n, n_factors = len(labels), len(table_ptr) - 1
+    entry = np.zeros(n_factors, np.int64)  # the entry that the labels select; -1: a hidden variable
+    for c in range(n_factors):
+        entry[c] = table_ptr[c]
+        for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            if labels[scope[k]] < 0:
+                entry[c] = -1
+                break
+            entry[c] += labels[scope[k]] * stride[k]
+    place = np.full(n, -1, np.int64)  # position in the current patch
+    seen = np.full(n_factors, -1, np.int64)
+    total = theta_u.dtype.type(0)
+    for p in range(len(ptr) - 1):
+        size = 0
+        states = 1
+        inside = np.empty(ptr[p + 1] - ptr[p], np.int64)
+        for at in range(ptr[p], ptr[p + 1]):
+            i = member[at]
+            if labels[i] >= 0 and has_term[i]:
+                inside[size] = i
+                place[i] = size
+                size += 1
+                states *= var_ptr[i + 1] - var_ptr[i]
+        if size == 0:
+            continue
+        touching = np.empty(0, np.int64)
+        for at in range(size):
+            for s in range(inc_ptr[inside[at]], inc_ptr[inside[at] + 1]):
+                c = slot_factor[inc[s]]
+                if entry[c] >= 0 and seen[c] != p:
+                    seen[c] = p
+                    touching = np.append(touching, c)
+        scores = np.empty(states, theta_u.dtype)
+        digits = np.zeros(size, np.int64)
+        right = 0
+        for state in range(states):
+            score = theta_u.dtype.type(0)
+            same = True
+            for at in range(size):
+                score += theta_u[var_ptr[inside[at]] + digits[at]]
+                same = same and digits[at] == labels[inside[at]]
+            for c in touching:
+                e = entry[c]
+                for k in range(scope_ptr[c], scope_ptr[c + 1]):
+                    if place[scope[k]] >= 0:
+                        e += (digits[place[scope[k]]] - labels[scope[k]]) * stride[k]
+                score += theta_c[e]
+            if same:
+                right = state
+            scores[state] = score
+            at = size - 1
+            while at >= 0:
+                digits[at] += 1
+                if digits[at] < var_ptr[inside[at] + 1] - var_ptr[inside[at]]:
+                    break
+                digits[at] = 0
+                at -= 1
+        top = scores[0]
+        for state in range(states):
+            if scores[state].real > top.real:
+                top = scores[state]
+        normaliser = theta_u.dtype.type(0)
+        for state in range(states):
+            normaliser += np.exp(scores[state] - top)
+        w = weight[inside[0]]
+        total += w * (top + np.log(normaliser) - scores[right])
+        digits[:] = 0
+        for state in range(states):
+            d_score = w * np.exp(scores[state] - top) / normaliser
+            if state == right:
+                d_score -= w
+            for at in range(size):
+                d_u[var_ptr[inside[at]] + digits[at]] += d_score
+            for c in touching:
+                e = entry[c]
+                for k in range(scope_ptr[c], scope_ptr[c + 1]):
+                    if place[scope[k]] >= 0:
+                        e += (digits[place[scope[k]]] - labels[scope[k]]) * stride[k]
+                d_c[e] += d_score
+            at = size - 1
+            while at >= 0:
+                digits[at] += 1
+                if digits[at] < var_ptr[inside[at] + 1] - var_ptr[inside[at]]:
+                    break
+                digits[at] = 0
+                at -= 1
+        for at in range(size):
+            place[inside[at]] = -1
+    return total

@@ -1,0 +1,87 @@
+"""Surrogate likelihood and surrogate EM ([D13] §4.1.1-2, §7.3).
+
+    value = A(theta) - A(theta, z)
+
+with approximate log-partition functions, the second clamped to the known labels z (to theta·f(z) when all are known).
+At convergence the gradient is the difference of the two marginals (20). With the gradient ``truncated`` it is the exact
+derivative of the truncated partition functions of §7.3, at any number of sweeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield._component import get
+from backfield.errors import InputError
+from backfield.gradients import Truncated
+from backfield.gradients.truncated import log_partition_and_gradient
+from backfield.graph import Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.inference._base import ExactInference, Inference, IterativeInference
+from backfield.objectives._base import Conditioned, Objective, Setting, Target, both
+
+
+@dataclass(frozen=True, repr=False)
+class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
+    """Approximate minus log-likelihood; with hidden variables, surrogate EM.
+
+    Parameters
+    ----------
+    clamped : str, optional
+        Spec of another method for A(theta, z): ``"mean_field(...)"`` under TRW for A(theta) gives a bound on the true
+        EM loss.
+    """
+
+    clamped: str | None = None
+
+    def check(self, setting: Setting) -> None:
+        """Refuse sampling methods and strategies that do not apply."""
+        super().check(setting)
+        for method in (setting.inference, self._clamped_method(setting)):
+            if not method.differentiable:  # type: ignore[union-attr]
+                raise InputError(f"surrogate_likelihood needs a variational or exact method, not {method.name}.")  # type: ignore[union-attr]
+        if setting.gradient is not None and not isinstance(setting.gradient, Truncated):
+            raise InputError(
+                f"surrogate_likelihood has its own gradient at convergence (gradient=None) or goes through the sweeps "
+                f"(gradient='truncated'); {setting.gradient.name} does not apply."
+            )
+
+    def _clamped_method(self, setting: Setting) -> Inference:
+        assert setting.inference is not None
+        return get("inference", self.clamped) if self.clamped is not None else setting.inference
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return A(theta) - A(theta, z) and its gradient."""
+        assert setting.inference is not None
+        free, d_free = _log_partition(theta, target.observed, setting.inference, setting)
+        clamped, d_clamped = _log_partition(theta, both(theta.graph, target), self._clamped_method(setting), setting)
+        return free - clamped, theta.like(d_free.vector() - d_clamped.vector())
+
+
+def _log_partition(
+    theta: Potentials, restriction: Restriction | None, method: Inference, setting: Setting
+) -> tuple[Any, Potentials]:
+    """Return log Z of the restricted model and its derivative with respect to the full theta."""
+    model = Conditioned(theta, restriction)
+    if np.real(model.constant) == -np.inf:
+        raise InputError("the known labels together have probability zero (-inf).")
+    if model.theta is None:
+        return model.constant, model.expand(None)
+    value, gradient = _reduced_log_partition(model.theta, model.method(method), setting)
+    return value + model.constant, model.expand(gradient)
+
+
+def _reduced_log_partition(theta: Potentials, method: Inference, setting: Setting) -> tuple[Any, Potentials]:
+    if isinstance(method, ExactInference):
+        return method.marginals(theta)
+    assert isinstance(method, IterativeInference)
+    if isinstance(setting.gradient, Truncated):
+        return log_partition_and_gradient(method, theta, setting.gradient.memory)[:2]
+    engine = method.engine(theta)
+    state = engine.init()
+    method.iterate(engine, state)
+    mu = engine.marginals(state)
+    return engine.log_partition(mu), mu
