@@ -152,7 +152,9 @@ def prepare(
     graph = theta.graph
     restriction = None
     if observed is not None:
-        restriction = Restriction(graph, as_labeling(graph, observed, "observed").allowed)
+        allowed = as_labeling(graph, observed, "observed").allowed
+        # A restriction to everything would cost a grid its order.
+        restriction = None if allowed.all() else Restriction(graph, allowed)
     target = Target(as_labeling(graph, labels), restriction, checked_weights(graph, weights))
     objective.check_target(target)
     return objective, setting, target

@@ -1,5 +1,7 @@
-"""Back-propagation at convergence ([D13] §7.2 end; Eaton & Ghahramani): the sweep at the fixed point is undone again and
-again until the adjoint of the messages has died out. No tape: one state is kept.
+"""Back-propagation at convergence ([D13] §7.2 end; Eaton & Ghahramani).
+
+The sweep at the fixed point is undone again and again until the adjoint of the messages has died out. No tape: one state
+is kept.
 """
 
 from __future__ import annotations

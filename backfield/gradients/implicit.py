@@ -101,10 +101,14 @@ def _explicit(mu: Potentials, rho: np.ndarray, d_mu: Potentials) -> Potentials:
     constraints = _local_polytope(graph)
     around = np.bincount(graph.layout.scope, weights=rho[graph.layout.slot_factor], minlength=graph.n_variables)
     weight = np.concatenate([np.repeat(1 - around, graph.labels), np.repeat(rho, np.diff(graph.layout.table_ptr))])
-    curvature = diags(-weight / mu.vector())
+    values, d_theta = mu.vector(), np.zeros(size)
+    some = np.flatnonzero(values > np.finfo(values.dtype).tiny)  # a forbidden entry stays zero
+    constraints = constraints[:, some]
+    curvature = diags(-weight[some] / values[some])
     system = bmat([[curvature, constraints.T], [constraints, None]]).toarray()
-    right = np.concatenate([-d_mu.vector(), np.zeros(constraints.shape[0])])
-    return mu.like(np.linalg.lstsq(system, right, rcond=None)[0][:size])
+    right = np.concatenate([-d_mu.vector()[some], np.zeros(constraints.shape[0])])
+    d_theta[some] = np.linalg.lstsq(system, right, rcond=None)[0][: len(some)]
+    return mu.like(d_theta)
 
 
 def _local_polytope(graph: Graph) -> csr_matrix:

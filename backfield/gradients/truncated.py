@@ -50,11 +50,12 @@ def log_partition_and_gradient(
     engine = method.engine(theta)
     tape = Tape(engine, method, memory)
     mu = engine.marginals(tape.last)
+    value = engine.value(tape.last, mu)
     d_theta = engine.adjoint()
     d_state = np.zeros_like(tape.last)
-    engine.marginals_vjp(tape.last, engine.log_partition_vjp(mu, d_theta), d_state, d_theta)
+    engine.value_vjp(tape.last, mu, d_state, d_theta)
     tape.unwind(d_state, d_theta)
-    return engine.log_partition(mu), d_theta.potentials(theta.graph), mu
+    return value, d_theta.potentials(theta.graph), mu
 
 
 class Tape:
@@ -69,8 +70,7 @@ class Tape:
         self.n_iter = 0
         residual = np.inf
         for t in range(method.n_iter):
-            watched = method.tol is not None or t == method.n_iter - 1
-            last = engine.beliefs(state) if watched and (method.tol is not None or t == method.n_iter - 1) else None
+            last = engine.beliefs(state) if method.tol is not None or t == method.n_iter - 1 else None
             engine.sweep(state, t)
             self.n_iter = t + 1
             if last is not None:

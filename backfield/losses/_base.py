@@ -57,15 +57,22 @@ def label_weights(graph: Graph, weights: np.ndarray | None, variables: np.ndarra
     return weights[variables] if len(weights) == graph.n_variables else weights[entries]
 
 
-def clique_weights(graph: Graph, weights: np.ndarray | None, labels: np.ndarray, cliques: np.ndarray) -> Any:
+def variable_weights(graph: Graph, weights: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Return one weight per variable: the mean over its allowed labels."""
+    if len(weights) == graph.n_variables:
+        return weights
+    start = graph.layout.var_ptr[:-1]
+    return np.add.reduceat(np.where(allowed, weights, 0), start) / np.add.reduceat(allowed.astype(np.int64), start)
+
+
+def clique_weights(graph: Graph, weights: np.ndarray | None, allowed: np.ndarray, cliques: np.ndarray) -> Any:
     """Return the weight of each clique: the mean over its variables."""
     if weights is None:
         return 1.0
+    if len(cliques) == 0:
+        return np.empty(0)
     layout = graph.layout
-    per_label = len(weights) != graph.n_variables
-    each = (
-        weights[layout.var_ptr[layout.scope] + np.maximum(labels[layout.scope], 0)] if per_label else weights[layout.scope]
-    )
+    each = variable_weights(graph, weights, allowed)[layout.scope]
     return (np.add.reduceat(each, layout.scope_ptr[:-1]) / np.diff(layout.scope_ptr))[cliques]
 
 
@@ -86,7 +93,7 @@ def tables_only(mu: Potentials, d_factors: np.ndarray) -> Potentials:
     return Potentials.from_flat(mu.graph, np.zeros_like(mu.unary_flat), d_factors)
 
 
-def safe(p: np.ndarray) -> np.ndarray:
-    """Return probabilities kept away from zero, so that a loss stays finite where a marginal underflowed."""
-    tiny = np.finfo(p.dtype).tiny
-    return np.where(p.real < tiny, p.dtype.type(tiny), p)
+def safe(p: np.ndarray, w: Any) -> np.ndarray:
+    """Return probabilities so far from zero that log p and w / p stay finite where a marginal underflowed."""
+    floor = (np.finfo(p.dtype).tiny * np.maximum(1, 4 * w)).astype(p.real.dtype)
+    return np.where(p.real < floor, floor, p)

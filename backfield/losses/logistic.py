@@ -23,6 +23,7 @@ from backfield.losses._base import (
     tables_only,
     unary_entries,
     unary_only,
+    variable_weights,
 )
 
 
@@ -40,7 +41,7 @@ class UnivariateLogistic(Loss, name="univariate_logistic"):
             return self._of_sets(mu, labeling, weights, d_unary)
         variables, entries = unary_entries(graph, labeling.labels)
         w = label_weights(graph, weights, variables, entries)
-        p = safe(mu.unary_flat[entries])
+        p = safe(mu.unary_flat[entries], w)
         d_unary[entries] = -w / p
         return -(w * np.log(p)).sum(), unary_only(graph, d_unary)
 
@@ -50,13 +51,9 @@ class UnivariateLogistic(Loss, name="univariate_logistic"):
         layout = mu.graph.layout
         allowed = labeling.allowed
         count = np.add.reduceat(allowed.astype(np.int64), layout.var_ptr[:-1])
-        p = safe(np.add.reduceat(np.where(allowed, mu.unary_flat, 0), layout.var_ptr[:-1]))
-        w = np.ones(len(p))
-        if weights is not None and len(weights) == len(p):
-            w = weights
-        elif weights is not None:
-            w = np.add.reduceat(np.where(allowed, weights, 0), layout.var_ptr[:-1]) / count
+        w = np.ones(len(count)) if weights is None else variable_weights(mu.graph, weights, allowed)
         w = np.where(count < mu.graph.labels, w, 0)
+        p = safe(np.add.reduceat(np.where(allowed, mu.unary_flat, 0), layout.var_ptr[:-1]), w)
         d_unary[:] = np.where(allowed, np.repeat(-w / p, mu.graph.labels), 0)
         return -(w * np.log(p)).sum(), unary_only(mu.graph, d_unary)
 
@@ -74,8 +71,8 @@ class CliqueLogistic(Loss, name="clique_logistic"):
         if labeling.has_sets:
             return self._of_sets(mu, labeling, weights, d_factors)
         cliques, entries = clique_entries(mu.graph, labeling.labels)
-        w = clique_weights(mu.graph, weights, labeling.labels, cliques)
-        p = safe(mu.factors_flat[entries])
+        w = clique_weights(mu.graph, weights, labeling.allowed, cliques)
+        p = safe(mu.factors_flat[entries], w)
         d_factors[entries] = -w / p
         return -(w * np.log(p)).sum(), tables_only(mu, d_factors)
 
@@ -89,9 +86,9 @@ class CliqueLogistic(Loss, name="clique_logistic"):
         count = np.add.reduceat(labeling.allowed.astype(np.int64), layout.var_ptr[:-1])
         hidden = (count == graph.labels) & (labeling.labels < 0)
         use = ~np.logical_or.reduceat(hidden[layout.scope], layout.scope_ptr[:-1])
-        w = np.broadcast_to(clique_weights(graph, weights, labeling.labels, np.arange(graph.n_factors)), graph.n_factors)
+        w = np.broadcast_to(clique_weights(graph, weights, labeling.allowed, np.arange(graph.n_factors)), graph.n_factors)
         w = np.where(use, w, 0)
-        p = safe(np.add.reduceat(np.where(inside, mu.factors_flat, 0), layout.table_ptr[:-1]))
+        p = safe(np.add.reduceat(np.where(inside, mu.factors_flat, 0), layout.table_ptr[:-1]), w)
         d_factors[:] = np.where(inside, np.repeat(-w / p, np.diff(layout.table_ptr)), 0)
         return -(w * np.log(p)).sum(), tables_only(mu, d_factors)
 

@@ -48,7 +48,7 @@ class CliqueQuadratic(Loss, name="clique_quadratic"):
         graph = mu.graph
         cliques, entries = clique_entries(graph, labeling.labels)
         w = np.zeros(graph.n_factors)
-        w[cliques] = clique_weights(graph, weights, labeling.labels, cliques)
+        w[cliques] = clique_weights(graph, weights, labeling.allowed, cliques)
         value, d_factors = _squares(mu.factors_flat, entries, np.repeat(w, np.diff(graph.layout.table_ptr)))
         return value, tables_only(mu, d_factors)
 

@@ -66,7 +66,7 @@ class CliqueSmoothedError(Loss, name="clique_smoothed_error"):
         """Return the smoothed number of errors and its derivative."""
         graph = mu.graph
         cliques, entries = clique_entries(graph, labeling.labels)
-        w = np.broadcast_to(clique_weights(graph, weights, labeling.labels, cliques), len(entries))
+        w = np.broadcast_to(clique_weights(graph, weights, labeling.allowed, cliques), len(entries))
         sizes = np.diff(graph.layout.table_ptr)
         value, d_factors = _smoothed(self.alpha, mu.factors_flat, sizes, cliques, entries, w)
         return value, tables_only(mu, d_factors)

@@ -18,7 +18,7 @@ from backfield._component import Component
 from backfield.errors import InputError
 from backfield.gradients import Gradient
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Restriction, check_possible
 from backfield.graph.labeling import Labeling
 from backfield.inference._base import Inference
 
@@ -51,6 +51,8 @@ class Objective(Component):
     smooth: ClassVar[bool] = True
     #: Takes weights per variable or label.
     weighted: ClassVar[bool] = False
+    #: Does not differentiate through the marginals of inference.
+    own_gradient: ClassVar[bool] = True
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value at ``theta`` and its gradient."""
@@ -60,6 +62,10 @@ class Objective(Component):
         """Refuse settings that make no sense with this objective, in one sentence."""
         if self.needs_inference and setting.inference is None:
             raise InputError(f"{self.name} needs inference=, such as 'tree_reweighted(n_iter=5)'.")
+        if self.own_gradient and setting.gradient is not None and setting.gradient.at_convergence:
+            raise InputError(
+                f"{self.name} has a gradient of its own; {setting.gradient.name} does not apply: leave gradient= out."
+            )
 
     def check_target(self, target: Target) -> None:
         """Refuse what the objective cannot use."""
@@ -68,7 +74,7 @@ class Objective(Component):
 
 
 class Conditioned:
-    """A model restricted to some labels: reduced theta, and the way back."""
+    """A model restricted to some labels: reduced theta, and the way back; refused where it forbids everything."""
 
     def __init__(self, theta: Potentials, restriction: Restriction | None) -> None:
         self.full = theta.graph
@@ -77,6 +83,8 @@ class Conditioned:
         self.theta: Potentials | None = theta
         if restriction is not None:
             self.theta, self.constant = restriction.reduce(theta)
+            if np.real(self.constant) == -np.inf or not _is_possible(self.theta):
+                raise InputError("the known labels together have probability zero (-inf).")
 
     def method(self, method: Inference) -> Inference:
         """Return the method for the reduced graph."""
@@ -100,16 +108,47 @@ class Conditioned:
         return reduced
 
 
-def both(graph: Graph, target: Target) -> Restriction:
-    """Return the restriction to the observed inputs and the known labels together."""
+def _is_possible(theta: Potentials | None) -> bool:
+    try:
+        if theta is not None:
+            check_possible(theta)
+    except InputError:
+        return False
+    return True
+
+
+def both(graph: Graph, target: Target) -> Restriction | None:
+    """Return the restriction to the observed inputs and the known labels together; ``None`` where nothing is known."""
     allowed = target.labeling.allowed
     if target.observed is not None:
-        cut = int(graph.layout.var_ptr[-1])
-        allowed = allowed & (target.observed.target[:cut] >= 0)
+        allowed = allowed & (_places(target.observed) >= 0)
         count = np.add.reduceat(allowed.astype(np.int64), graph.layout.var_ptr[:-1])
         if count.min() == 0:
             raise InputError(f"variable {int(np.argmin(count))} is observed with a label that labels forbid.")
-    return Restriction(graph, allowed)
+    return None if allowed.all() else Restriction(graph, allowed)
+
+
+def reduced_target(graph: Graph, target: Target) -> Target:
+    """Return what is known about the variables that the observed inputs leave free, in the reduced graph."""
+    restriction = target.observed
+    if restriction is None:
+        return target
+    assert restriction.graph is not None
+    both(graph, target)  # refuses labels that contradict the inputs
+    kept, places = restriction.kept_variables, _places(restriction)
+    labels = target.labeling.labels[kept]
+    new = places[graph.layout.var_ptr[kept] + np.maximum(labels, 0)] - restriction.graph.layout.var_ptr[:-1]
+    entries = np.flatnonzero((places >= 0) & (places < restriction.n_unary))
+    labeling = Labeling(np.where(labels < 0, -1, new), target.labeling.allowed[entries], target.labeling.has_sets)
+    weights = target.weights
+    if weights is not None:
+        weights = weights[kept] if len(weights) == graph.n_variables else weights[entries]
+    return Target(labeling, None, weights)
+
+
+def _places(restriction: Restriction) -> np.ndarray:
+    """Return where each label of each variable went: < 0 where it is not allowed."""
+    return restriction.target[: int(restriction.full.layout.var_ptr[-1])]
 
 
 def count_errors(decoded: np.ndarray, target: Target) -> float:

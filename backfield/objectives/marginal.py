@@ -25,6 +25,7 @@ class Marginal(Objective):
     loss: Loss
 
     weighted: ClassVar[bool] = True
+    own_gradient: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return repr(self.loss)

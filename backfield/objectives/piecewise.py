@@ -15,7 +15,7 @@ import numpy as np
 from backfield.graph import Potentials
 from backfield.losses._base import clique_entries, clique_weights, label_weights, unary_entries
 from backfield.objectives._base import Objective, Setting, Target
-from backfield.objectives.pseudolikelihood import known_labels, refuse_sets
+from backfield.objectives.pseudolikelihood import conditioned, refuse_sets
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,15 +31,18 @@ class Piecewise(Objective, name="piecewise"):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value and its gradient."""
-        graph = theta.graph
-        labels = target.labeling.labels
-        variables, entries = unary_entries(graph, labels)
-        w = np.broadcast_to(label_weights(graph, target.weights, variables, entries), len(entries))
-        value_u, d_unary = _pieces(theta.unary_flat, graph.layout.var_ptr, variables, entries, w)
-        cliques, entries = clique_entries(graph, known_labels(target))
-        w = np.broadcast_to(clique_weights(graph, target.weights, labels, cliques), len(entries))
-        value_c, d_factors = _pieces(theta.factors_flat, graph.layout.table_ptr, cliques, entries, w)
-        return value_u + value_c, Potentials.from_flat(graph, d_unary, d_factors)
+        return conditioned(theta, target, _value_and_dtheta)
+
+
+def _value_and_dtheta(theta: Potentials, target: Target) -> tuple[Any, Potentials]:
+    graph, labels = theta.graph, target.labeling.labels
+    variables, entries = unary_entries(graph, labels)
+    w = np.broadcast_to(label_weights(graph, target.weights, variables, entries), len(entries))
+    value_u, d_unary = _pieces(theta.unary_flat, graph.layout.var_ptr, variables, entries, w)
+    cliques, entries = clique_entries(graph, labels)
+    w = np.broadcast_to(clique_weights(graph, target.weights, target.labeling.allowed, cliques), len(entries))
+    value_c, d_factors = _pieces(theta.factors_flat, graph.layout.table_ptr, cliques, entries, w)
+    return value_u + value_c, Potentials.from_flat(graph, d_unary, d_factors)
 
 
 def _pieces(

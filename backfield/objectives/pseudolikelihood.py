@@ -9,6 +9,7 @@ is dropped. Cost: the number of labelings of a patch times the factors around it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import numpy as np
 from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.objectives._base import Objective, Setting, Target
+from backfield.objectives._base import Conditioned, Objective, Setting, Target, reduced_target
 
 _LARGEST_PATCH = 2**20
 
@@ -43,7 +44,10 @@ class Pseudolikelihood(Objective, name="pseudolikelihood"):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value and its gradient."""
-        graph, labels = theta.graph, known_labels(target)
+        return conditioned(theta, target, self._value_and_dtheta)
+
+    def _value_and_dtheta(self, theta: Potentials, target: Target) -> tuple[Any, Potentials]:
+        graph, labels = theta.graph, target.labeling.labels
         member, ptr = _patches(graph, self.patch)
         d_unary = np.zeros_like(theta.unary_flat)
         d_factors = np.zeros_like(theta.factors_flat)
@@ -51,24 +55,29 @@ class Pseudolikelihood(Objective, name="pseudolikelihood"):
         if target.weights is not None:
             at = graph.layout.var_ptr[:-1] + np.maximum(labels, 0)
             weight = target.weights if len(target.weights) == graph.n_variables else target.weights[at]
-        args = labels, target.labeling.known, np.ascontiguousarray(weight, dtype=np.float64)
         value = _value_and_gradient(
-            graph.layout, theta.unary_flat, theta.factors_flat, member, ptr, *args, d_unary, d_factors
+            graph.layout,
+            theta.unary_flat,
+            theta.factors_flat,
+            member,
+            ptr,
+            labels,
+            np.ascontiguousarray(weight, dtype=np.float64),
+            d_unary,
+            d_factors,
         )
         return value, Potentials.from_flat(graph, d_unary, d_factors)
 
 
-def known_labels(target: Target) -> np.ndarray:
-    """Return labels with the observed inputs filled in."""
-    labels = target.labeling.labels.copy()
-    if target.observed is not None:
-        graph = target.observed.full
-        fixed = np.ones(graph.n_variables, dtype=bool)
-        fixed[target.observed.kept_variables] = False
-        allowed = target.observed.target[: int(graph.layout.var_ptr[-1])] >= 0
-        first = np.array([np.argmax(allowed[a:b]) for a, b in zip(graph.layout.var_ptr[:-1], graph.layout.var_ptr[1:])])
-        labels[fixed] = first[fixed]
-    return labels
+def conditioned(
+    theta: Potentials, target: Target, function: Callable[[Potentials, Target], tuple[Any, Potentials]]
+) -> tuple[Any, Potentials]:
+    """Return the value and gradient of a function of the model in which the observed inputs are fixed."""
+    model = Conditioned(theta, target.observed)
+    if model.theta is None:
+        return 0.0, model.expand(None, 0.0)
+    value, d_theta = function(model.theta, reduced_target(theta.graph, target))
+    return value, model.expand(d_theta, 0.0)
 
 
 def refuse_sets(objective: Objective, target: Target) -> None:
@@ -110,7 +119,7 @@ def _grow_patches(graph: Graph, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 @exact_kernel
 def _value_and_gradient(  # type: ignore[no-untyped-def]
-    layout, theta_u, theta_c, member, ptr, labels, has_term, weight, d_u, d_c
+    layout, theta_u, theta_c, member, ptr, labels, weight, d_u, d_c
 ):
     var_ptr, scope_ptr, scope, slot_factor = layout.var_ptr, layout.scope_ptr, layout.scope, layout.slot_factor
     stride, table_ptr, inc_ptr, inc = layout.stride, layout.table_ptr, layout.inc_ptr, layout.inc
@@ -132,7 +141,7 @@ def _value_and_gradient(  # type: ignore[no-untyped-def]
         inside = np.empty(ptr[p + 1] - ptr[p], np.int64)
         for at in range(ptr[p], ptr[p + 1]):
             i = member[at]
-            if labels[i] >= 0 and has_term[i]:
+            if labels[i] >= 0:
                 inside[size] = i
                 place[i] = size
                 size += 1
@@ -155,9 +164,9 @@ def _value_and_gradient(  # type: ignore[no-untyped-def]
             for at in range(size):
                 score += theta_u[var_ptr[inside[at]] + digits[at]]
                 same = same and digits[at] == labels[inside[at]]
-            for c in touching:
-                e = entry[c]
-                for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            for d in touching:
+                e = entry[d]
+                for k in range(scope_ptr[d], scope_ptr[d + 1]):
                     if place[scope[k]] >= 0:
                         e += (digits[place[scope[k]]] - labels[scope[k]]) * stride[k]
                 score += theta_c[e]
@@ -187,9 +196,9 @@ def _value_and_gradient(  # type: ignore[no-untyped-def]
                 d_score -= w
             for at in range(size):
                 d_u[var_ptr[inside[at]] + digits[at]] += d_score
-            for c in touching:
-                e = entry[c]
-                for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            for d in touching:
+                e = entry[d]
+                for k in range(scope_ptr[d], scope_ptr[d + 1]):
                     if place[scope[k]] >= 0:
                         e += (digits[place[scope[k]]] - labels[scope[k]]) * stride[k]
                 d_c[e] += d_score

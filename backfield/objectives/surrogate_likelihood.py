@@ -10,9 +10,7 @@ derivative of the truncated partition functions of §7.3, at any number of sweep
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from backfield._component import get
 from backfield.errors import InputError
@@ -36,6 +34,8 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
     """
 
     clamped: str | None = None
+
+    own_gradient: ClassVar[bool] = False
 
     def check(self, setting: Setting) -> None:
         """Refuse sampling methods and strategies that do not apply."""
@@ -66,8 +66,6 @@ def _log_partition(
 ) -> tuple[Any, Potentials]:
     """Return log Z of the restricted model and its derivative with respect to the full theta."""
     model = Conditioned(theta, restriction)
-    if np.real(model.constant) == -np.inf:
-        raise InputError("the known labels together have probability zero (-inf).")
     if model.theta is None:
         return model.constant, model.expand(None)
     value, gradient = _reduced_log_partition(model.theta, model.method(method), setting)
@@ -80,8 +78,5 @@ def _reduced_log_partition(theta: Potentials, method: Inference, setting: Settin
     assert isinstance(method, IterativeInference)
     if isinstance(setting.gradient, Truncated):
         return log_partition_and_gradient(method, theta, setting.gradient.memory)[:2]
-    engine = method.engine(theta)
-    state = engine.init()
-    method.iterate(engine, state)
-    mu = engine.marginals(state)
-    return engine.log_partition(mu), mu
+    run = method.infer(theta)
+    return run.log_partition, run.marginals
