@@ -7,6 +7,13 @@ from backfield.api import inference_gradient as inference_gradient
 from backfield.api import value_and_gradient as value_and_gradient
 from backfield.errors import ConvergenceWarning as ConvergenceWarning
 from backfield.errors import InputError as InputError
+from backfield.estimators import ChainCRF as ChainCRF
+from backfield.estimators import Classifier as Classifier
+from backfield.estimators import GraphCRF as GraphCRF
+from backfield.estimators import GridCRF as GridCRF
+from backfield.estimators import GridSample as GridSample
+from backfield.estimators import Sample as Sample
+from backfield.estimators.model_file import load as load
 from backfield.graph import Graph as Graph
 from backfield.graph import Potentials as Potentials
 from backfield.graph import batch as batch

@@ -216,8 +216,8 @@ class IterativeInference(Inference):
         converged = residual < (self.tol if self.tol is not None else DEFAULT_TOLERANCE)
         if self.tol is not None and not converged:
             warnings.warn(
-                f"{self!r} stopped after {len(residuals)} iterations with a change of {residual:.2g} "
-                f"(tol={self.tol:g}); give more n_iter, or damping.",
+                # No figures in the text: Python shows the same warning once, not for every image of a data set.
+                f"{self!r} stopped before its marginals changed by less than tol; give more n_iter, or damping.",
                 ConvergenceWarning,
                 stacklevel=4,
             )

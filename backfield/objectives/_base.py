@@ -29,6 +29,7 @@ class Setting(NamedTuple):
     inference: Inference | None
     gradient: Gradient | None
     seed: int = 0
+    watch: list[tuple[float, int]] | None = None  # gets (wrong labels, sweeps) of objectives that decode on the way
 
 
 class Target(NamedTuple):

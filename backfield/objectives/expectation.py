@@ -21,13 +21,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import one_hot
 from backfield.inference.gibbs import gibbs_chain
-from backfield.map_solvers import MapSolver
+from backfield.map_solvers.auto import solve
 from backfield.objectives._base import Conditioned, Objective, Setting, Target, argmax_labels, both, count_errors
 
 
@@ -109,7 +108,7 @@ class SaddlePoint(Objective, name="saddle_point"):
         model = Conditioned(theta, restriction)
         if model.theta is None:
             return model.constant, model.expand(None)
-        found = solve_map(model.theta, self.solver)
+        found = solve(model.theta, self.solver)
         return found.value + model.constant, model.expand(indicators(model.theta, found.labels))
 
 
@@ -139,20 +138,3 @@ def indicators(theta: Potentials, labels: np.ndarray) -> Potentials:
     """Return f(labels) in the type of theta."""
     unary, factors = one_hot(theta.graph, labels)
     return Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
-
-
-def solve_map(theta: Potentials, solver: str) -> Any:
-    """Return the MAP labels by a solver, or by the best one for the model."""
-    if solver != "auto":
-        return get("map_solvers", solver).solve(theta)
-    graph = theta.graph
-    candidates = ["viterbi", "max_product"]
-    if graph.is_pairwise and graph.n_labels == 2:
-        candidates.insert(1, "graph_cut")
-    for name in candidates[:-1]:
-        try:
-            part: MapSolver = get("map_solvers", name)
-            return part.solve(theta)
-        except InputError:
-            continue
-    return get("map_solvers", candidates[-1]).solve(theta)

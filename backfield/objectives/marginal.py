@@ -15,7 +15,7 @@ from backfield.graph import Potentials
 from backfield.inference._base import IterativeInference
 from backfield.inference._message_passing import MessagePassing
 from backfield.losses import Loss
-from backfield.objectives._base import Conditioned, Objective, Setting, Target
+from backfield.objectives._base import Conditioned, Objective, Setting, Target, argmax_labels, count_errors
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +64,9 @@ class Marginal(Objective):
 
         cliques = self.loss.cliques or model.restriction is not None
         outcome = strategy(setting).differentiate(model.method(setting.inference), model.theta, loss, cliques)
+        if setting.watch is not None:
+            wrong = count_errors(argmax_labels(model.expand(outcome.mu)), target)
+            setting.watch.append((wrong, outcome.n_iter))
         return outcome.value, model.expand(outcome.d_theta, 0.0)
 
     def inference_gradient(self, theta: Potentials, target: Target, setting: Setting) -> tuple[float, dict[str, Any]]:

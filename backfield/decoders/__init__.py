@@ -1,0 +1,6 @@
+"""mu or theta -> labels."""
+
+from backfield.decoders._base import Decoder as Decoder
+from backfield.decoders.map import Map as Map
+from backfield.decoders.max_marginal import MaxMarginal as MaxMarginal
+from backfield.decoders.soft import Soft as Soft

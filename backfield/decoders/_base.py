@@ -1,0 +1,20 @@
+"""What a decoder is: marginals (or theta) -> a prediction for each variable."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from backfield._component import Component
+from backfield.graph import Potentials
+
+
+class Decoder(Component):
+    """A rule that turns marginals, or potentials, into a prediction."""
+
+    room: ClassVar[str] = "decoders"
+    #: Looks at marginals; else at theta, and no inference is run.
+    needs_marginals: ClassVar[bool] = True
+
+    def decode(self, theta: Potentials, mu: Potentials | None) -> Any:
+        """Return labels (n,), or what the decoder predicts instead."""
+        raise NotImplementedError

@@ -1,0 +1,25 @@
+"""The most probable labels together (MAP)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from backfield.decoders._base import Decoder
+from backfield.graph import Potentials
+from backfield.map_solvers.auto import solve
+
+
+@dataclass(frozen=True, repr=False)
+class Map(Decoder, name="map"):
+    """The labels that maximise theta·f(labels), by a ``solver`` (``auto``: the best one for the model)."""
+
+    solver: str = "auto"
+
+    needs_marginals: ClassVar[bool] = False
+
+    def decode(self, theta: Potentials, mu: Potentials | None) -> np.ndarray:
+        """Return the solver's labels."""
+        return solve(theta, self.solver).labels

@@ -1,0 +1,19 @@
+"""The marginals themselves: a fractional prediction ([S11] §5.1, "identity")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from backfield.decoders._base import Decoder
+from backfield.graph import Potentials
+
+
+@dataclass(frozen=True, repr=False)
+class Soft(Decoder, name="soft"):
+    """The probability of each label."""
+
+    def decode(self, theta: Potentials, mu: Potentials | None) -> Any:
+        """Return the marginals of the variables."""
+        assert mu is not None
+        return mu.unary

@@ -1,0 +1,7 @@
+"""features, w -> theta."""
+
+from backfield.energies._base import Energy as Energy
+from backfield.energies.linear import Constant as Constant
+from backfield.energies.linear import Linear as Linear
+from backfield.energies.linear import Zero as Zero
+from backfield.energies.observed_linear import ObservedLinear as ObservedLinear

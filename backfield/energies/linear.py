@@ -1,0 +1,71 @@
+"""Linear energies ([D13] §8.1): theta_i = F u(y, i), theta_c = G v(y, c); constant and zero ones as their small cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield.energies._base import Energy
+
+
+@dataclass(frozen=True, repr=False)
+class Linear(Energy, name="linear"):
+    """A weight per feature and output, and an intercept per output."""
+
+    def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
+        """Return (F + intercept) K."""
+        return (n_features + intercept) * n_outputs
+
+    def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return features @ W + b."""
+        matrix = w.reshape(-1, n_outputs).astype(features.dtype, copy=False)
+        if not intercept:
+            return np.asarray(features @ matrix)
+        if features.shape[1] == 0:
+            return np.repeat(matrix[-1:], features.shape[0], axis=0)
+        scores = np.asarray(features @ matrix[:-1])
+        scores += matrix[-1]
+        return scores
+
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+        """Return features' d_scores, and their sum for the intercept."""
+        d_matrix = np.asarray(features.T @ d_scores, dtype=np.float64)
+        if intercept:
+            d_matrix = np.concatenate([d_matrix, d_scores.sum(axis=0, dtype=np.float64)[None]])
+        return d_matrix.reshape(-1)
+
+
+@dataclass(frozen=True, repr=False)
+class Constant(Energy, name="constant"):
+    """The same scores for every row, whatever its features."""
+
+    def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
+        """Return K."""
+        return n_outputs
+
+    def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the constants, once per row."""
+        return np.repeat(w[None].astype(features.dtype), features.shape[0], axis=0)
+
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+        """Return the sum of the adjoints."""
+        return d_scores.sum(axis=0, dtype=np.float64)
+
+
+@dataclass(frozen=True, repr=False)
+class Zero(Energy, name="zero"):
+    """No scores at all."""
+
+    def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
+        """Return 0."""
+        return 0
+
+    def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return zeros."""
+        return np.zeros((features.shape[0], n_outputs), features.dtype)
+
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+        """Return nothing."""
+        return np.empty(0)

@@ -1,0 +1,93 @@
+"""Linear energies on sparse features with weights only for what occurs: (feature, label) pairs seen together in training.
+
+    theta_i(x) = sum_f u_f(i) w[f, x]   over the pairs (f, x) of the pattern
+
+The usual model of taggers with hundreds of thousands of features, most of which go with one or two labels. Cost and
+memory are linear in the pairs, not in features times labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield._numeric import kernel
+from backfield.energies._base import Energy
+from backfield.errors import InputError
+
+
+@dataclass(frozen=True, repr=False)
+class ObservedLinear(Energy, name="observed_linear"):
+    """A weight per (feature, label) pair that occurs in training; no intercept."""
+
+    def bind(self, ptr: np.ndarray, labels: np.ndarray) -> BoundLinear:
+        """Return the energy with its pattern: feature f has weights for ``labels[ptr[f]:ptr[f + 1]]``."""
+        return BoundLinear(ptr, labels)
+
+
+class BoundLinear(ObservedLinear):
+    """An :class:`ObservedLinear` that knows its pattern."""
+
+    def __init__(self, ptr: np.ndarray, labels: np.ndarray) -> None:
+        object.__setattr__(self, "ptr", np.ascontiguousarray(ptr, dtype=np.int64))
+        object.__setattr__(self, "labels", np.ascontiguousarray(labels, dtype=np.int32))
+
+    ptr: np.ndarray
+    labels: np.ndarray
+
+    def __repr__(self) -> str:
+        return "observed_linear"
+
+    def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
+        """Return the number of pairs."""
+        return len(self.labels)
+
+    def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the scores (N, K)."""
+        out = np.zeros((features.shape[0], n_outputs), features.dtype)
+        _scores(features.indptr, features.indices, features.data, self.ptr, self.labels, w, out)
+        return out
+
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+        """Return the adjoint of the weights."""
+        d_w = np.zeros(len(self.labels))
+        _scores_vjp(features.indptr, features.indices, features.data, self.ptr, self.labels, d_scores, d_w)
+        return d_w
+
+
+def observed_pairs(features: list[Any], labels: list[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pattern of CSR features and labels (-1: hidden) that occur together."""
+    n_features = features[0].shape[1]
+    keys = []
+    for matrix, each in zip(features, labels, strict=True):
+        if not hasattr(matrix, "indptr"):
+            raise InputError("observed_linear needs sparse features: CSR matrices or dicts; use 'linear' for dense ones.")
+        label = np.repeat(each, np.diff(matrix.indptr))
+        use = label >= 0
+        keys.append(np.unique(matrix.indices[use].astype(np.int64) * n_labels + label[use]))
+    pairs = np.unique(np.concatenate(keys))
+    feature = pairs // n_labels
+    ptr = np.searchsorted(feature, np.arange(n_features + 1))
+    return ptr, pairs % n_labels
+
+
+@kernel
+def _scores(indptr, indices, data, ptr, labels, w, out):  # type: ignore[no-untyped-def]
+    for t in range(len(indptr) - 1):
+        row = out[t]
+        for p in range(indptr[t], indptr[t + 1]):
+            feature, value = indices[p], data[p]
+            for q in range(ptr[feature], ptr[feature + 1]):
+                row[labels[q]] += value * w[q]
+
+
+@kernel
+def _scores_vjp(indptr, indices, data, ptr, labels, d_out, d_w):  # type: ignore[no-untyped-def]
+    for t in range(len(indptr) - 1):
+        row = d_out[t]
+        for p in range(indptr[t], indptr[t + 1]):
+            feature, value = indices[p], data[p]
+            for q in range(ptr[feature], ptr[feature + 1]):
+                d_w[q] += value * row[labels[q]]

@@ -1,0 +1,523 @@
+"""What the three estimators share: from samples to a problem, to weights, to predictions.
+
+Subclasses say how their X becomes :class:`Sample` s and how labels of one example are flattened and given back their
+shape. Everything else is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from backfield.api import checked_weights, infer, make_setting
+from backfield.decoders import Decoder
+from backfield.energies import Energy, ObservedLinear
+from backfield.energies.observed_linear import observed_pairs
+from backfield.errors import InputError
+from backfield.estimators._spec_params import SpecParams, part_of
+from backfield.estimators.classifier import Classifier
+from backfield.estimators.samples import Sample, checked_features
+from backfield.graph import Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.graph.labeling import as_labeling
+from backfield.inference import Inference, Result
+from backfield.learners import Learner
+from backfield.objectives import Target, get_objective
+from backfield.problem import Example, Layout, Problem, Rows, _Sum
+
+
+class CRF(ClassifierMixin, SpecParams):
+    """Base of the estimators; see :class:`GridCRF` for the parameters."""
+
+    def __init__(
+        self,
+        inference: Any = "tree_reweighted(n_iter=5)",
+        loss: Any = "univariate_logistic",
+        gradient: Any = "truncated",
+        learner: Any = "lbfgs(max_iter=100)",
+        unary: Any = "linear",
+        pairwise: Any = "linear",
+        decoder: Any = "max_marginal",
+        l2: float = 1e-3,
+        fit_intercept: bool = True,
+        start: str = "independent",
+        class_weight: Any = None,
+        n_labels: int | None = None,
+        dtype: str = "float32",
+        n_jobs: int = 1,
+        random_state: int | None = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.inference = inference
+        self.loss = loss
+        self.gradient = gradient
+        self.learner = learner
+        self.unary = unary
+        self.pairwise = pairwise
+        self.decoder = decoder
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.start = start
+        self.class_weight = class_weight
+        self.n_labels = n_labels
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ---- what subclasses give ----
+
+    def _samples(self, X: Any) -> list[Sample]:
+        """Return one sample per example; graphs get their label count in :meth:`_graph`."""
+        raise NotImplementedError
+
+    def _flat_labels(self, y: Any, number: int) -> np.ndarray:
+        """Return the labels of an example as (n,) values or an (n, L) mask."""
+        raise NotImplementedError
+
+    def _shaped(self, values: np.ndarray, sample: Sample, number: int) -> Any:
+        """Give per-variable values back the shape of the input."""
+        return values
+
+    # ---- fitting ----
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        resume: bool = False,
+        validation: tuple[Any, Any] | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> CRF:
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X, y
+            Examples and their labels (-1 = hidden).
+        sample_weight : (number of examples,), optional
+        checkpoint : path, optional
+            Written now and then; with ``resume`` the fit goes on from it.
+        validation : (X, y), optional
+            Examples whose loss stops learners that can stop early.
+        callbacks : callables (iteration, w, row) -> stop?
+        """
+        samples, labels = self._training_data(X, y)
+        self._learn_classes(labels)
+        examples = self._examples(samples, labels, sample_weight, fitting=True)
+        w = np.zeros(self.layout_.n_weights)
+        if self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
+            w = self._independent(examples)
+        elif self.start not in ("independent", "zero"):
+            raise InputError(f"start must be 'independent' or 'zero', got {self.start!r}.")
+        problem = self._problem(examples)
+        held_out = None
+        if validation is not None:
+            more, more_labels = self._training_data(*validation)
+            held_out = self._problem(self._examples(more, more_labels, None, fitting=False))
+        learner = self._learner()
+        options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
+        with _Progress(self.verbose, repr(learner)) as progress:
+            result = learner.fit(problem, w, seed=self._seed(), validation=held_out, progress=progress, **options)
+        self.weights_, self.trace_ = result.w, result.trace
+        self.converged_, self.message_ = result.converged, result.message
+        self.n_features_in_ = self.layout_.unary[0].n_features
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> CRF:
+        """Do one pass of the ``sgd`` learner over some more examples."""
+        samples, labels = self._training_data(X, y)
+        first = not hasattr(self, "weights_")
+        if first:
+            self._learn_classes([np.asarray(classes)] if classes is not None else labels)
+        examples = self._examples(samples, labels, sample_weight, fitting=first)
+        learner = self._learner()
+        if not hasattr(learner, "step"):
+            raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
+        problem = self._problem(examples)
+        if first:
+            self.weights_, self.trace_, self._learner_state = np.zeros(self.layout_.n_weights), [], None
+        for number in range(len(examples)):
+            self._learner_state, seed = self._learner_state, self._seed() + len(self.trace_)
+            self.weights_, self._learner_state = learner.step(
+                problem, self.weights_, self._learner_state, np.array([number]), seed
+            )
+        self.n_features_in_ = self.layout_.unary[0].n_features
+        return self
+
+    def _training_data(self, X: Any, y: Any) -> tuple[list[Sample], list[np.ndarray]]:
+        samples = self._samples(X)
+        if len(samples) == 0:
+            raise InputError("there are no examples to learn from.")
+        if len(y) != len(samples):
+            raise InputError(f"got {len(samples)} examples but {len(y)} labelings.")
+        labels = [self._flat_labels(each, number) for number, each in enumerate(y)]
+        for number, (sample, each) in enumerate(zip(samples, labels, strict=True)):
+            if len(each) != sample.graph.n_variables:
+                raise InputError(
+                    f"example {number} has {sample.graph.n_variables} variables but {len(each)} labels; sizes must agree."
+                )
+        return samples, labels
+
+    def _learn_classes(self, labels: list[np.ndarray]) -> None:
+        if self.n_labels is not None:
+            self.classes_ = np.arange(self.n_labels)
+            return
+        masks = [each.shape[1] for each in labels if each.ndim == 2]
+        if masks:
+            self.classes_ = np.arange(max(masks))
+            return
+        seen = np.unique(np.concatenate([np.unique(each) for each in labels]))
+        if seen.dtype.kind in "iu":
+            seen = seen[seen >= 0]
+        if len(seen) == 0:
+            raise InputError("there is nothing to learn from: all labels are hidden (-1).")
+        self.classes_ = seen if len(seen) > 1 else np.union1d(seen, seen + 1 if seen.dtype.kind in "iu" else seen)
+
+    def _encoded(self, labels: np.ndarray, number: int) -> np.ndarray:
+        """Return labels as positions in ``classes_``, -1 = hidden; masks pass."""
+        if labels.ndim == 2:
+            return labels
+        hidden = labels == (-1 if labels.dtype.kind in "iu" else "")
+        position = np.searchsorted(self.classes_, labels)
+        position = np.minimum(position, len(self.classes_) - 1)
+        unknown = np.flatnonzero((self.classes_[position] != labels) & ~hidden)
+        if len(unknown):
+            raise InputError(
+                f"example {number} holds the label {labels[unknown[0]]!r}, which is not among the classes "
+                f"{_short(self.classes_)}; -1 means don't care."
+            )
+        return np.where(hidden, -1, position)
+
+    def _examples(
+        self, samples: list[Sample], labels: list[np.ndarray] | None, sample_weight: Any, fitting: bool
+    ) -> list[Example]:
+        encoded = None if labels is None else [self._encoded(each, number) for number, each in enumerate(labels)]
+        graphs = [self._graph(sample) for sample in samples]
+        features = [self._node_features(sample, number) for number, sample in enumerate(samples)]
+        if isinstance(self.unary, Classifier):
+            features = self._classified(features, encoded, fitting)
+        if fitting:
+            assert encoded is not None
+            self.layout_ = self._make_layout(samples, graphs, features, encoded)
+        weight = self._sample_weight(sample_weight, len(samples))
+        examples = []
+        for number, (sample, graph, x) in enumerate(zip(samples, graphs, features, strict=True)):
+            unary, factors = self._rows(sample, graph, x, number)
+            target = None if encoded is None else self._target(sample, graph, encoded[number], number)
+            examples.append(Example(graph, unary, factors, target, weight[number]))
+        return examples
+
+    def _graph(self, sample: Sample) -> Any:
+        return sample.graph
+
+    def _node_features(self, sample: Sample, number: int) -> Any:
+        return checked_features(sample.node_features, sample.graph.n_variables, self.dtype, f"example {number}")
+
+    def _classified(self, features: list[Any], encoded: list[np.ndarray] | None, fitting: bool) -> list[Any]:
+        assert isinstance(self.unary, Classifier)
+        count = len(self.classes_)
+        if fitting:
+            assert encoded is not None
+            self.classifier_, out = self.unary.fit_predict(features, encoded, count)
+        else:
+            out = [self.unary.log_probabilities(self.classifier_, x, count) for x in features]
+        return [each.astype(self.dtype) for each in out]
+
+    def _make_layout(
+        self, samples: list[Sample], graphs: list[Any], features: list[Any], encoded: list[np.ndarray]
+    ) -> Layout:
+        """Return one block of weights per type of variable and per type of factor."""
+        layout = Layout()
+        unary = part_of("unary", "linear" if isinstance(self.unary, Classifier) else self.unary)
+        pairwise = part_of("pairwise", self.pairwise)
+        for part in (unary, pairwise):
+            if not isinstance(part, Energy):
+                raise InputError(f"{part!r} is an oracle; it needs the learner 'oracle_descent'.")
+        for kind, count, outputs in _types(samples, graphs, features, "node"):
+            if isinstance(unary, ObservedLinear):
+                if kind > 0:
+                    raise InputError("observed_linear takes one node type; use 'linear'.")
+                unary = unary.bind(*observed_pairs(features, encoded, outputs))
+            layout.add("unary", unary, count, outputs, self.fit_intercept)
+        for _, count, outputs in _types(samples, graphs, features, "factor"):
+            layout.add("factors", pairwise, count, outputs, self.fit_intercept or count == 0)
+        return layout
+
+    def _rows(self, sample: Sample, graph: Any, x: Any, number: int) -> tuple[list[Rows | None], list[Rows | None]]:
+        edges = _factor_features(sample, graph, self.dtype, number)
+        unary = _split(x, sample.node_types, len(self.layout_.unary), number, "node")
+        factors = _split(edges, sample.factor_types, len(self.layout_.factors), number, "factor")
+        for blocks, parts, what in ((self.layout_.unary, unary, "node"), (self.layout_.factors, factors, "edge")):
+            for block, rows in zip(blocks, parts, strict=True):
+                if rows is not None and rows.features.shape[1] != block.n_features:
+                    raise InputError(
+                        f"example {number} has {rows.features.shape[1]} {what} features; {block.n_features} were learned."
+                    )
+        return unary, factors
+
+    def _target(self, sample: Sample, graph: Any, labels: np.ndarray, number: int) -> Target:
+        try:
+            labeling = as_labeling(graph, labels)
+            observed = None
+            if sample.observed is not None:
+                observed = Restriction(graph, as_labeling(graph, sample.observed, "observed").allowed)
+            weights = self._with_class_weight(graph, checked_weights(graph, sample.weights))
+        except InputError as error:
+            raise InputError(f"example {number}: {error}") from error
+        target = Target(labeling, observed, weights)
+        get_objective(self.loss).check_target(target)
+        return target
+
+    def _with_class_weight(self, graph: Any, weights: np.ndarray | None) -> np.ndarray | None:
+        if self.class_weight is None:
+            return weights
+        if not isinstance(self.class_weight, dict):
+            raise InputError(f"class_weight must be None or a dict {{class: weight}}, got {self.class_weight!r}.")
+        per_class = np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
+        each = np.tile(per_class, graph.n_variables)
+        if weights is None:
+            return each
+        return each * (np.repeat(weights, len(per_class)) if len(weights) == graph.n_variables else weights)
+
+    def _sample_weight(self, sample_weight: Any, count: int) -> np.ndarray:
+        if sample_weight is None:
+            return np.ones(count)
+        weight = np.asarray(sample_weight, dtype=np.float64)
+        if weight.shape != (count,) or not np.isfinite(weight).all() or (weight < 0).any():
+            raise InputError(f"sample_weight must be {count} finite numbers >= 0.")
+        return weight
+
+    def _problem(self, examples: list[Example]) -> Problem:
+        objective = get_objective(self.loss)
+        gradient = self.gradient if objective.needs_inference else None
+        setting = make_setting(objective, self._trained_inference(), gradient, self._seed())
+        return Problem(examples, self.layout_, objective, setting, l2=self.l2, dtype=self.dtype, n_jobs=self._jobs())
+
+    def _independent(self, examples: list[Example]) -> np.ndarray:
+        """Return weights of the model without factors, from which all papers start."""
+        problem = IndependentProblem(
+            examples,
+            self.layout_,
+            get_objective("univariate_logistic"),
+            make_setting(get_objective("univariate_logistic"), "exact", None),
+            l2=self.l2,
+            dtype=self.dtype,
+            n_jobs=self._jobs(),
+        )
+        learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
+        return learner.fit(problem, np.zeros(self.layout_.n_weights), seed=self._seed()).w
+
+    def _trained_inference(self) -> Inference:
+        return part_of("inference", self.inference)  # type: ignore[return-value]
+
+    def _learner(self) -> Any:
+        return part_of("learner", self.learner)
+
+    def _seed(self) -> int:
+        return int(self.random_state or 0)
+
+    def _jobs(self) -> int:
+        import os
+
+        return (os.cpu_count() or 1) if self.n_jobs in (-1, None) else int(self.n_jobs)
+
+    # ---- predicting ----
+
+    def predict(self, X: Any) -> list[Any]:
+        """Return predicted labels, shaped as the input."""
+        decoder: Decoder = part_of("decoder", self.decoder)  # type: ignore[assignment]
+
+        def one(sample: Sample, example: Example, number: int) -> Any:
+            theta = self._theta(example)
+            mu = self._infer(theta, sample).marginals if decoder.needs_marginals else None
+            decoded = decoder.decode(theta, mu)
+            if getattr(decoded, "ndim", 1) == 1:
+                decoded = self.classes_[decoded] if example.graph.n_labels is not None else decoded
+            return self._shaped(decoded, sample, number)
+
+        return self._map(one, X)
+
+    def predict_proba(self, X: Any) -> list[Any]:
+        """Return the marginals of every variable, shaped as the input with the labels as last axis."""
+
+        def one(sample: Sample, example: Example, number: int) -> Any:
+            return self._shaped(self._infer(self._theta(example), sample).unary, sample, number)
+
+        return self._map(one, X)
+
+    def marginals(self, sample: Any, given: Any = None) -> Result:
+        """Return marginals (also of factors) and log Z of one example, with the labels in ``given`` (-1 = free) fixed."""
+        check_is_fitted(self, "weights_")
+        samples = self._samples([sample])
+        example = self._examples(samples, None, None, fitting=False)[0]
+        if given is not None:
+            flat = self._encoded(self._flat_labels(given, 0), 0)
+            samples[0].observed = flat
+        return self._infer(self._theta(example), samples[0])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy over all labelled variables together."""
+        right = total = 0.0
+        predictions = self.predict(X)
+        weight = self._sample_weight(sample_weight, len(predictions))
+        for number, (prediction, each) in enumerate(zip(predictions, y, strict=True)):
+            labels = self._flat_labels(each, number)
+            self._encoded(labels, number)  # an unknown class is an error, not a wrong guess
+            known = labels != (-1 if labels.dtype.kind in "iu" else "")
+            right += weight[number] * float((self._flat_labels(prediction, number)[known] == labels[known]).sum())
+            total += weight[number] * float(known.sum())
+        if total == 0:
+            raise InputError("there is nothing to score: all labels are hidden (-1).")
+        return right / total
+
+    def _theta(self, example: Example) -> Potentials:
+        return self.layout_.theta(self.weights_, example, self.dtype)
+
+    def _infer(self, theta: Potentials, sample: Sample) -> Result:
+        return infer(theta, self._trained_inference(), observed=sample.observed, dtype=self.dtype)
+
+    def _map(self, one: Any, X: Any) -> list[Any]:
+        check_is_fitted(self, "weights_")
+        samples = self._samples(X)
+        examples = self._examples(samples, None, None, fitting=False)
+        numbers = range(len(samples))
+        if self._jobs() == 1:
+            return [one(samples[k], examples[k], k) for k in numbers]
+        with ThreadPoolExecutor(self._jobs()) as pool:
+            return list(pool.map(lambda k: one(samples[k], examples[k], k), numbers))
+
+    def save(self, path: Any) -> None:
+        """Write the model to a file that :func:`backfield.load` reads back without running code."""
+        from backfield.estimators.model_file import save
+
+        save(self, path)
+
+
+class IndependentProblem(Problem):
+    """The same examples without factors: logistic regression on the rows."""
+
+    def _one(self, w: np.ndarray, example: Example, seed: int) -> _Sum:
+        assert example.target is not None
+        labels = example.target.labeling.labels
+        theta = self.layout.theta(w, Example(example.graph, example.unary, [None] * len(self.layout.factors)), self.dtype)
+        known = np.flatnonzero(labels >= 0)
+        d_unary = np.zeros_like(theta.unary_flat)
+        scores = theta.unary_flat.reshape(example.graph.n_variables, -1)[known].astype(np.float64)
+        scores -= scores.max(axis=1, keepdims=True)
+        p = np.exp(scores)
+        total = p.sum(axis=1, keepdims=True)
+        rows = np.arange(len(known))
+        value = float((np.log(total[:, 0]) - scores[rows, labels[known]]).sum())
+        p /= total
+        wrong = float((p.argmax(axis=1) != labels[known]).sum())
+        p[rows, labels[known]] -= 1
+        d_unary.reshape(example.graph.n_variables, -1)[known] = p
+        d_theta = Potentials.from_flat(theta.graph, d_unary, theta.factors_flat)
+        gradient = Layout(self.layout.unary, [], self.n_weights).vjp(Example(example.graph, example.unary, []), d_theta)
+        return _Sum(value, gradient, wrong, 0)
+
+
+def _types(samples: list[Sample], graphs: list[Any], features: list[Any], kind: str) -> list[tuple[int, int, int]]:
+    """Return (type, number of features, number of outputs) for each type of node or factor."""
+    found: dict[int, tuple[int, int]] = {}
+    for number, (sample, graph, x) in enumerate(zip(samples, graphs, features, strict=True)):
+        rows = graph.n_variables if kind == "node" else graph.n_factors
+        kinds = sample.node_types if kind == "node" else sample.factor_types
+        kinds = np.zeros(rows, dtype=np.int64) if kinds is None else np.asarray(kinds)
+        if kinds.shape != (rows,) or kinds.dtype.kind not in "iu" or (rows and kinds.min() < 0):
+            raise InputError(f"example {number}: {kind}_types must be {rows} integers >= 0.")
+        width = x.shape[1] if kind == "node" else _factor_width(sample)
+        sizes = graph.labels if kind == "node" else _table_sizes(graph)
+        for each in np.unique(kinds):
+            outputs = np.unique(np.asarray(sizes)[kinds == each])
+            if len(outputs) > 1:
+                raise InputError(f"example {number}: {kind}s of type {each} have different label counts.")
+            entry = (int(width), int(outputs[0]))
+            if found.setdefault(int(each), entry) != entry:
+                raise InputError(
+                    f"example {number}: {kind}s of type {each} have {entry[0]} features and {entry[1]} outputs; "
+                    f"earlier ones have {found[int(each)][0]} and {found[int(each)][1]}."
+                )
+    count = max(found, default=-1) + 1
+    if kind == "node" and sorted(found) != list(range(count)):
+        raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, got {sorted(found)}.")
+    return [(each, *found.get(each, (0, 0))) for each in range(count)]
+
+
+def _factor_width(sample: Sample) -> int:
+    return 0 if sample.factor_features is None else int(np.shape(sample.factor_features)[1])
+
+
+def _table_sizes(graph: Any) -> np.ndarray:
+    if graph.n_labels is not None and graph.arity is not None:
+        return np.broadcast_to(np.int64(graph.n_labels**graph.arity), graph.n_factors)
+    return np.diff(graph.layout.table_ptr)
+
+
+def _factor_features(sample: Sample, graph: Any, dtype: Any, number: int) -> Any:
+    if sample.factor_features is None:
+        return np.empty((graph.n_factors, 0), dtype)
+    return checked_features(sample.factor_features, graph.n_factors, dtype, f"example {number}, factors")
+
+
+def _split(features: Any, types: Any, count: int, number: int, kind: str) -> list[Rows | None]:
+    """Return the rows of each type; one type, or types in contiguous runs, need no copy."""
+    if types is None:
+        return [Rows(slice(0, features.shape[0]), features)] + [None] * (count - 1) if count else []
+    types = np.asarray(types)
+    if len(types) and types.max() >= count:
+        raise InputError(f"example {number} has {kind}s of type {types.max()}, which was not seen in training.")
+    out: list[Rows | None] = []
+    for each in range(count):
+        index = np.flatnonzero(types == each)
+        if len(index) == 0:
+            out.append(None)
+        elif index[-1] - index[0] + 1 == len(index):
+            run = slice(int(index[0]), int(index[-1]) + 1)
+            out.append(Rows(run, features[run]))
+        else:
+            out.append(Rows(index, features[index]))
+    return out
+
+
+def _short(classes: np.ndarray) -> str:
+    shown = ", ".join(str(c) for c in classes[:10])
+    return shown + (", ..." if len(classes) > 10 else "")
+
+
+class _Progress:
+    """A progress bar through rich when ``verbose``."""
+
+    def __init__(self, verbose: int, title: str) -> None:
+        self.verbose, self.title = verbose, title
+        self.start = time.monotonic()
+
+    def __enter__(self) -> Any:
+        if not self.verbose:
+            return None
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self.bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self.task = self.bar.add_task(self.title)
+        self.bar.__enter__()
+        return self._update
+
+    def _update(self, row: dict[str, Any]) -> None:
+        shown = f"iteration {row['iteration']}  objective {row['objective']:.6g}"
+        if row.get("error") == row.get("error") and row.get("error") is not None:
+            shown += f"  error {row['error']:.4f}"
+        self.bar.update(self.task, description=shown)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.verbose:
+            self.bar.__exit__(*error)

@@ -1,0 +1,115 @@
+"""ChainCRF: labels of the positions of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from backfield.errors import InputError
+from backfield.estimators._base import CRF
+from backfield.estimators._tied_chains import TiedChainProblem
+from backfield.estimators.samples import Sample
+from backfield.graph import Graph
+from backfield.problem import Example, Problem
+
+
+class ChainCRF(CRF):
+    """A linear-chain conditional random field; parameters as in :class:`GridCRF`, but exact inference by default.
+
+    X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts; y a list of sequences of ints or strings
+    (-1 or "" = hidden).
+    """
+
+    def __init__(
+        self,
+        inference: Any = "chain",
+        loss: Any = "surrogate_likelihood",
+        gradient: Any = None,
+        learner: Any = "lbfgs(max_iter=100)",
+        unary: Any = "linear",
+        pairwise: Any = "linear",
+        decoder: Any = "max_marginal",
+        l2: float = 1e-3,
+        fit_intercept: bool = True,
+        start: str = "zero",
+        class_weight: Any = None,
+        n_labels: int | None = None,
+        dtype: str = "float64",
+        n_jobs: int = 1,
+        random_state: int | None = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            inference=inference, loss=loss, gradient=gradient, learner=learner, unary=unary, pairwise=pairwise,
+            decoder=decoder, l2=l2, fit_intercept=fit_intercept, start=start, class_weight=class_weight, n_labels=n_labels,
+            dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> ChainCRF:
+        """Learn the weights; feature names of dicts are learned, too."""
+        self._learn_features(X)
+        super().fit(X, y, sample_weight, **options)
+        return self
+
+    def _problem(self, examples: list[Example]) -> Problem:
+        problem = super()._problem(examples)
+        if TiedChainProblem.applies(problem):
+            problem.__class__ = TiedChainProblem
+        return problem
+
+    def _learn_features(self, X: Any) -> None:
+        self.feature_names_ = None
+        if len(X) and isinstance(X[0], list) and X[0] and isinstance(X[0][0], dict):
+            names: dict[str, int] = {}
+            for sequence in X:
+                for position in sequence:
+                    for name in position:
+                        names.setdefault(name, len(names))
+            self.feature_names_ = names
+
+    def _samples(self, X: Any) -> list[Sample]:
+        out = []
+        for number, sequence in enumerate(X):
+            if isinstance(sequence, list) and sequence and isinstance(sequence[0], dict):
+                sequence = self._vectorised(sequence, number)
+            elif not hasattr(sequence, "tocsr"):
+                sequence = np.asarray(sequence)
+            if getattr(sequence, "ndim", 0) != 2 or sequence.shape[0] == 0:
+                shape = getattr(sequence, "shape", None)
+                raise InputError(f"example {number}: a sequence must have shape (T, F) with T >= 1, got {shape}.")
+            out.append(Sample(Graph.chain(sequence.shape[0], labels=2), sequence))
+        return out
+
+    def _vectorised(self, sequence: list[dict[str, Any]], number: int) -> csr_matrix:
+        names = getattr(self, "feature_names_", None)
+        if names is None:
+            raise InputError(f"example {number} is a list of dicts, but the model was fitted on arrays.")
+        columns, values, ptr = [], [], [0]
+        for position in sequence:
+            for name, value in position.items():
+                at = names.get(name)
+                if at is not None:  # features that were never seen in training have no weight
+                    columns.append(at)
+                    values.append(float(value))
+            ptr.append(len(columns))
+        return csr_matrix((values, columns, ptr), shape=(len(sequence), len(names)))
+
+    def _graph(self, sample: Sample) -> Graph:
+        cache = self.__dict__.setdefault("_graphs", {})
+        key = (sample.graph.n_variables, len(self.classes_))
+        if key not in cache:
+            cache[key] = Graph.chain(key[0], labels=key[1])
+        return cache[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_graphs"}
+
+    def _flat_labels(self, y: Any, number: int) -> np.ndarray:
+        labels = np.asarray(y)
+        if labels.ndim == 2 and labels.dtype == bool:
+            return labels
+        if labels.ndim != 1 or labels.dtype.kind not in "biuU":
+            raise InputError(f"example {number}: labels must be a sequence of ints or strings, got {labels.dtype}.")
+        return labels if labels.dtype.kind == "U" else labels.astype(np.int64)

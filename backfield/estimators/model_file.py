@@ -1,0 +1,142 @@
+"""Model files: arrays and JSON in one safetensors file. Writing is atomic, reading runs no code.
+
+The header's metadata holds one JSON text under ``backfield``: format, versions, the estimator's class and parameters
+(parts as specs), classes and the layout of the weights. Tensors are the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_tensors
+from safetensors.numpy import save as format_tensors
+
+from backfield._component import Component, get
+from backfield.energies.observed_linear import BoundLinear, ObservedLinear
+from backfield.errors import InputError
+from backfield.problem import Layout
+
+FORMAT = 1
+
+
+def save(estimator: Any, path: Any) -> None:
+    """Write a fitted estimator."""
+    if not hasattr(estimator, "weights_"):
+        raise InputError(f"this {type(estimator).__name__} is not fitted yet; there is nothing to save.")
+    params = {key: _json_value(key, value) for key, value in estimator.get_params(deep=False).items()}
+    names = getattr(estimator, "feature_names_", None)
+    text = {
+        "format": FORMAT,
+        "version": _version(),
+        "estimator": type(estimator).__name__,
+        "params": params,
+        "classes": estimator.classes_.tolist(),
+        "layout": {kind: [_block(block) for block in getattr(estimator.layout_, kind)] for kind in ("unary", "factors")},
+        "feature_names": None if names is None else list(names),
+        "trace": estimator.trace_,
+        "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
+    }
+    tensors = {"weights": np.ascontiguousarray(estimator.weights_)}
+    energy = estimator.layout_.unary[0].energy
+    if isinstance(energy, BoundLinear):
+        tensors |= {"pattern_ptr": energy.ptr, "pattern_labels": energy.labels}
+    write_atomically(path, format_tensors(tensors, metadata={"backfield": json.dumps(text)}))
+
+
+def load(path: Any) -> Any:
+    """Read an estimator that :meth:`save` wrote."""
+    from backfield import estimators
+
+    text, tensors = _read(Path(path))
+    cls = getattr(estimators, text.get("estimator", ""), None)
+    if cls is None:
+        raise InputError(f"{path}: made by an estimator that this version does not know ({text.get('estimator')!r}).")
+    try:
+        estimator = cls(**text["params"])
+        estimator.classes_ = np.asarray(text["classes"])
+        estimator.layout_ = Layout()
+        for kind in ("unary", "factors"):
+            for spec, n_features, n_outputs, intercept in text["layout"][kind]:
+                energy = get("energies", spec)
+                if isinstance(energy, ObservedLinear):
+                    energy = energy.bind(tensors["pattern_ptr"], tensors["pattern_labels"])
+                estimator.layout_.add(kind, energy, n_features, n_outputs, intercept)
+        estimator.weights_ = tensors["weights"]
+        estimator.trace_ = text["trace"]
+        estimator.converged_ = text["converged"]
+        estimator.n_features_in_ = estimator.layout_.unary[0].n_features
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{path}: the file is damaged or not a backfield model ({error}).") from error
+    if estimator.weights_.shape != (estimator.layout_.n_weights,):
+        raise InputError(f"{path}: the file is damaged: it holds {estimator.weights_.shape} weights.")
+    if text.get("feature_names") is not None:
+        estimator.feature_names_ = {name: k for k, name in enumerate(text["feature_names"])}
+    return estimator
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the model {path}: {error.strerror}.") from error
+    try:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size]) if 0 < size <= len(data) - 8 else {}
+        text = json.loads(header.get("__metadata__", {}).get("backfield", "null"))
+        tensors = parse_tensors(data)
+    except (SafetensorError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: the file is damaged or not a backfield model.") from error
+    if not isinstance(text, dict) or "format" not in text:
+        raise InputError(f"{path}: not a backfield model.")
+    if text["format"] > FORMAT:
+        raise InputError(f"{path}: written by a newer backfield ({text.get('version')}); update to read it.")
+    return text, tensors
+
+
+def write_atomically(path: Any, data: bytes) -> None:
+    """Write a file so that a crash, a full disk or a missing right leaves the old one as it was."""
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}.") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise InputError(f"cannot write {target}: {error.strerror}; the old file is as it was.") from error
+
+
+def _block(block: Any) -> list[Any]:
+    return [repr(block.energy), block.n_features, block.n_outputs, block.intercept]
+
+
+def _json_value(key: str, value: Any) -> Any:
+    if isinstance(value, Component):
+        return repr(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    try:
+        json.dumps(value)
+    except TypeError as error:
+        raise InputError(
+            f"the parameter {key}={value!r} cannot be saved without running code on loading; save the classifier with its "
+            "own library, and fit the field on its log-probabilities."
+        ) from error
+    return value
+
+
+def _version() -> str:
+    from backfield import __version__
+
+    return __version__

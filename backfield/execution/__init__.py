@@ -1,0 +1,3 @@
+"""Map over chunks of examples."""
+
+from backfield.execution.threads import sum_over_chunks as sum_over_chunks

@@ -1,0 +1,104 @@
+"""Checkpoint files: arrays in safetensors, all else as JSON in its header, replaced as a whole or not at all.
+
+    write:  data -> .NAME.part (same folder) -> fsync -> rename to NAME -> fsync of the folder
+    read:   format, version and checksum first, then the content; nothing in the file is run
+
+A process killed at any moment leaves the old file or the new one. Cost: one copy of the arrays in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from backfield.errors import InputError
+
+FORMAT = "backfield-checkpoint"
+VERSION = "1"
+
+
+def write_checkpoint(path: Path, arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:
+    """Write arrays and JSON content; raises OSError and leaves the old file if that fails."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps(content)
+    header = {"format": FORMAT, "version": VERSION, "checksum": _checksum(arrays, text), "content": text}
+    replace_file(path, save(arrays, metadata=header))
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return arrays and content; a file that is damaged or something else raises InputError."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise InputError(f"{path} is not a checkpoint of backfield.")
+            if header.get("version") != VERSION:
+                raise InputError(f"{path} is a checkpoint of version {header.get('version')}; this backfield reads {VERSION}.")
+            arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118: not a dict
+        content = json.loads(header["content"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is damaged or not a checkpoint of backfield: it cannot be read.") from error
+    except OSError as error:
+        raise InputError(f"the checkpoint {path} cannot be read: {error.strerror or error}.") from error
+    if header.get("checksum") != _checksum(arrays, header["content"]):
+        raise InputError(f"the checkpoint {path} is damaged: its checksum is wrong.")
+    return arrays, content
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put ``data`` in the place of ``path`` in one move; raises OSError and leaves the old file if that fails."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def probe(path: Path) -> None:
+    """Raise OSError if a file at ``path`` could not be written; an existing file stays as it is."""
+    if path.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename last through a power cut, where folders can be opened (not on Windows)."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:
+    value = zlib.crc32(text.encode())
+    for name in sorted(arrays):
+        value = zlib.crc32(name.encode(), value)
+        value = zlib.crc32(arrays[name].reshape(-1).view(np.uint8), value)
+    return f"{value:08x}"

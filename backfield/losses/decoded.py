@@ -1,0 +1,114 @@
+"""Losses of a decoded output ([S11] §5.1): L1, mean squared error and F-measure, with decoders that can be differentiated.
+
+Over the k labelled variables, with the soft-argmax s(x) = mu(x)^(1/t) / sum_x' mu(x')^(1/t) at temperature t:
+
+    l1          (1/k) sum_i ( 1 - s_i(y_i) )                     decoder max; |y_i - y*_i| for binary variables
+    mse         (1/k) sum_i sum_x ( mu_i(x) - [x = y_i] )^2 / 2    decoder identity; (y_i - y*_i)^2 for binary variables
+    f_measure   1 - F,  F = 2 sum_i y_i o_i / (sum_i y_i + sum_i o_i),  o_i = sigmoid( (mu_i(1) - tau) / t )
+
+where tau is the median of mu_i(1): the balanced threshold that makes as many variables positive as negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Potentials
+from backfield.graph.labeling import Labeling
+from backfield.losses._base import Loss, label_weights, safe, unary_entries, unary_only
+
+
+def _check_temperature(loss: Any) -> None:
+    if not (isinstance(loss.temperature, int | float) and 0 < loss.temperature < np.inf):
+        raise InputError(f"{loss.name}: temperature must be a positive number, got {loss.temperature!r}.")
+
+
+def _outputs(loss: Loss, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, ...]:
+    """Return the labelled variables, their entries, and their weights, which sum to one."""
+    variables, entries = unary_entries(mu.graph, labeling.labels)
+    if len(variables) == 0:
+        raise InputError(f"{loss.name} is a mean over labelled variables, and all are hidden.")
+    w = np.broadcast_to(label_weights(mu.graph, weights, variables, entries), len(entries))
+    if w.sum() == 0:
+        raise InputError(f"{loss.name} is a weighted mean, and all weights are zero.")
+    return variables, entries, w / w.sum()
+
+
+def _blocks(mu: Potentials) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(mu.graph.labels)[:-1]])
+
+
+@dataclass(frozen=True, repr=False)
+class L1(Loss, name="l1"):
+    """Mean absolute error of the soft-argmax at a ``temperature``; the share of errors as it goes to zero."""
+
+    temperature: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_temperature(self)
+
+    def value_and_dmu(self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, Potentials]:
+        """Return the mean error and its derivative."""
+        variables, entries, w = _outputs(self, mu, labeling, weights)
+        p, sizes = safe(mu.unary_flat, 1 / self.temperature), mu.graph.labels
+        score = np.log(p) / self.temperature
+        top = np.maximum.reduceat(score.real, _blocks(mu))
+        s = np.exp(score - np.repeat(top, sizes))
+        s /= np.repeat(np.add.reduceat(s, _blocks(mu)), sizes)
+        # d s(y) / d mu(x) = s(y) ([x = y] - s(x)) / (t mu(x))
+        d_own = np.zeros(mu.graph.n_variables, s.dtype)
+        d_own[variables] = -w * s[entries] / self.temperature
+        d_unary = -np.repeat(d_own, sizes) * s / p
+        d_unary[entries] += d_own[variables] / p[entries]
+        return (w * (1 - s[entries])).sum(), unary_only(mu.graph, d_unary.astype(mu.dtype, copy=False))
+
+
+@dataclass(frozen=True, repr=False)
+class MSE(Loss, name="mse"):
+    """Mean squared error of the marginals themselves (a fractional prediction)."""
+
+    def value_and_dmu(self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, Potentials]:
+        """Return the mean squared error and its derivative."""
+        variables, entries, w = _outputs(self, mu, labeling, weights)
+        each = np.zeros(mu.graph.n_variables)
+        each[variables] = w
+        difference = mu.unary_flat.copy()
+        difference[entries] -= 1
+        d_unary = (np.repeat(each, mu.graph.labels) * difference).astype(mu.dtype, copy=False)
+        return (d_unary * difference).sum() / 2, unary_only(mu.graph, d_unary)
+
+
+@dataclass(frozen=True, repr=False)
+class FMeasure(Loss, name="f_measure"):
+    """One minus the F-measure of label 1, decoded by the balanced threshold at a ``temperature``."""
+
+    temperature: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_temperature(self)
+
+    def value_and_dmu(self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, Potentials]:
+        """Return 1 - F and its derivative."""
+        variables, entries, w = _outputs(self, mu, labeling, weights)
+        if (mu.graph.labels[variables] != 2).any():
+            raise InputError("f_measure is for binary variables: label 1 is positive.")
+        w = w * len(variables)
+        positive = entries - labeling.labels[variables] + 1
+        b, y = mu.unary_flat[positive], labeling.labels[variables]
+        order = np.argsort(b.real, kind="stable")
+        middle = order[[(len(b) - 1) // 2, len(b) // 2]]
+        o = 1 / (1 + np.exp(-(b - b[middle].mean()) / self.temperature))
+        both, total = (w * y * o).sum(), (w * y).sum() + (w * o).sum()
+        d_unary = np.zeros_like(mu.unary_flat)
+        if total.real < 1e-12:
+            return 0.0 * both, unary_only(mu.graph, d_unary)
+        d_o = -2 * w * (y / total - both / total**2)
+        d_b = d_o * o * (1 - o) / self.temperature
+        d_tau = -d_b.sum()
+        d_unary[positive] = d_b
+        np.add.at(d_unary, positive[middle], d_tau / 2)
+        return 1 - 2 * both / total, unary_only(mu.graph, d_unary)

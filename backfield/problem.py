@@ -1,0 +1,245 @@
+"""The spine: examples with theta(w) and its vjp; w -> (value, gradient) as a fold over them.
+
+    value(w) = sum_examples weight · objective(theta(w), labels) / (number of labelled variables) + l2 |w|^2
+
+An :class:`Example` holds features and what is known about its labels. A :class:`Layout` says which part of w serves which
+rows: one block per type of variable and per type of factor. A :class:`Problem` folds an objective over examples; learners
+see nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.energies import Energy
+from backfield.errors import InputError
+from backfield.execution import sum_over_chunks
+from backfield.gradients import Truncated
+from backfield.graph import Graph, Potentials
+from backfield.objectives import Objective, Setting, Target
+
+
+class Rows(NamedTuple):
+    """Rows of one block in one example: which variables (or factors) they are, and their features."""
+
+    index: Any  # slice or int array
+    features: Any  # (N, F), dense or CSR
+
+
+@dataclass
+class Example:
+    """One graph with features, and what is known about its labels."""
+
+    graph: Graph
+    unary: list[Rows | None]  # one entry per block of the layout's variables
+    factors: list[Rows | None]
+    target: Target | None = None
+    weight: float = 1.0
+
+    @property
+    def n_labelled(self) -> int:
+        """Number of variables about which something is known."""
+        if self.target is None:
+            return 0
+        labeling = self.target.labeling
+        if not labeling.has_sets:
+            return int((labeling.labels >= 0).sum())
+        count = np.add.reduceat(labeling.allowed.astype(np.int64), self.graph.layout.var_ptr[:-1])
+        return int((count < self.graph.labels).sum())
+
+
+class Block(NamedTuple):
+    """The weights of one type of variable or factor: ``w[start:stop]``."""
+
+    energy: Energy
+    n_features: int
+    n_outputs: int
+    intercept: bool
+    start: int
+    stop: int
+
+    def scores(self, w: np.ndarray, rows: Rows) -> np.ndarray:
+        """Return scores (N, K)."""
+        return self.energy.scores(w[self.start : self.stop], rows.features, self.n_outputs, self.intercept)
+
+
+@dataclass
+class Layout:
+    """Which part of w serves which rows."""
+
+    unary: list[Block] = field(default_factory=list)
+    factors: list[Block] = field(default_factory=list)
+    n_weights: int = 0
+
+    def add(self, kind: str, energy: Energy, n_features: int, n_outputs: int, intercept: bool) -> None:
+        """Append a block of ``unary`` or ``factors``."""
+        stop = self.n_weights + energy.n_weights(n_features, n_outputs, intercept)
+        getattr(self, kind).append(Block(energy, n_features, n_outputs, intercept, self.n_weights, stop))
+        self.n_weights = stop
+
+    def theta(self, w: np.ndarray, example: Example, dtype: Any) -> Potentials:
+        """Return the potentials of an example."""
+        graph = example.graph
+        unary = _assemble(self.unary, w, example.unary, _rows_of(graph, "unary"), dtype)
+        return Potentials.from_flat(
+            graph, unary, _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
+        )
+
+    def vjp(self, example: Example, d_theta: Potentials) -> np.ndarray:
+        """Return d_w from d_theta."""
+        d_w = np.zeros(self.n_weights)
+        for blocks, parts, kind, flat in (
+            (self.unary, example.unary, "unary", d_theta.unary_flat),
+            (self.factors, example.factors, "factors", d_theta.factors_flat),
+        ):
+            where = _rows_of(example.graph, kind)
+            for block, rows in zip(blocks, parts, strict=True):
+                if rows is not None and block.stop > block.start:
+                    part = flat[_entries(where, rows.index, block.n_outputs)].reshape(-1, block.n_outputs)
+                    d_w[block.start : block.stop] = block.energy.vjp(rows.features, part, block.intercept)
+        return d_w
+
+
+class _Table(NamedTuple):
+    """Where the tables of all variables (or factors) lie in flat arrays: a common size, or a start for each."""
+
+    size: int | None
+    ptr: np.ndarray | None
+    total: int
+
+
+def _rows_of(graph: Graph, kind: str) -> _Table:
+    if kind == "unary" and graph.n_labels is not None:
+        return _Table(graph.n_labels, None, graph.n_variables * graph.n_labels)
+    if kind == "factors" and graph.n_labels is not None and (graph.arity is not None or graph.n_factors == 0):
+        size = graph.n_labels ** (graph.arity or 2)
+        return _Table(size, None, graph.n_factors * size)
+    ptr = graph.layout.var_ptr if kind == "unary" else graph.layout.table_ptr
+    return _Table(None, ptr, int(ptr[-1]))
+
+
+def _entries(where: _Table, index: Any, n_outputs: int) -> Any:
+    """Return the flat entries of some rows: a slice where they are contiguous and of one size."""
+    if where.size is not None and isinstance(index, slice):
+        return slice(index.start * where.size, index.stop * where.size)
+    numbers = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+    starts = numbers * where.size if where.ptr is None else where.ptr[numbers]
+    return (starts[:, None] + np.arange(n_outputs)).reshape(-1)
+
+
+def _assemble(blocks: list[Block], w: np.ndarray, parts: list[Rows | None], where: _Table, dtype: Any) -> np.ndarray:
+    out = np.zeros(where.total, dtype)
+    for block, rows in zip(blocks, parts, strict=True):
+        if rows is not None:
+            out[_entries(where, rows.index, block.n_outputs)] = block.scores(w, rows).reshape(-1)
+    return out
+
+
+class Evaluation(NamedTuple):
+    """Value and gradient at some w, and what was seen on the way."""
+
+    value: float
+    gradient: np.ndarray
+    errors: float  # share of wrong labels, where the objective decodes; nan elsewhere
+    sweeps: int
+
+
+class _Sum(NamedTuple):
+    value: float
+    gradient: np.ndarray
+    wrong: float
+    sweeps: int
+
+
+def _add(a: _Sum, b: _Sum) -> _Sum:
+    np.add(a.gradient, b.gradient, out=a.gradient)
+    return _Sum(a.value + b.value, a.gradient, a.wrong + b.wrong, a.sweeps + b.sweeps)
+
+
+class Problem:
+    """An objective over examples, as a function of w."""
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        layout: Layout,
+        objective: Objective,
+        setting: Setting,
+        *,
+        l2: float = 0.0,
+        dtype: Any = np.float64,
+        n_jobs: int = 1,
+    ) -> None:
+        self.examples = examples
+        self.layout = layout
+        self.objective_info = objective
+        self.l2 = l2
+        self.dtype = np.dtype(dtype)
+        self.n_jobs = n_jobs
+        if isinstance(setting.gradient, Truncated) or setting.gradient is None:
+            # The budget is one of the process; every thread gets its share.
+            budget = (setting.gradient or Truncated()).memory // max(1, n_jobs)
+            truncated = Truncated(memory=max(1, budget))
+            setting = setting._replace(gradient=truncated if setting.gradient is not None else None)
+        self.setting = setting
+        self._labelled = np.array([example.n_labelled for example in examples], dtype=np.int64)
+        if self._labelled.sum() == 0:
+            raise InputError("there is nothing to learn from: all labels are hidden (-1).")
+
+    @property
+    def n_weights(self) -> int:
+        """Number of parameters."""
+        return self.layout.n_weights
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples."""
+        return len(self.examples)
+
+    def value_and_gradient(self, w: np.ndarray, batch: np.ndarray | None = None, seed: int = 0) -> Evaluation:
+        """Return the regularised mean loss per labelled variable, over all examples or a batch, and its gradient."""
+        chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
+        labelled = max(1, int(self._labelled[chosen].sum()))
+
+        def evaluate(first: int, last: int) -> _Sum:
+            return self._chunk(w, chosen[first:last], seed)
+
+        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add)
+        value = total.value / labelled + self.l2 * float(w @ w)
+        gradient = total.gradient / labelled + 2 * self.l2 * w
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            value = np.inf  # a learner takes it for too long a step
+        errors = total.wrong / labelled if not np.isnan(total.wrong) else float("nan")
+        return Evaluation(float(value), gradient, errors, total.sweeps)
+
+    def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
+        """Sum over some examples, in order."""
+        value, wrong, sweeps = 0.0, 0.0, 0
+        gradient = np.zeros(self.n_weights)
+        for number in numbers:
+            example = self.examples[number]
+            part = self._one(w, example, seed + int(number))
+            value += example.weight * part.value
+            gradient += example.weight * part.gradient
+            wrong += part.wrong
+            sweeps += part.sweeps
+        return _Sum(value, gradient, wrong, sweeps)
+
+    def _one(self, w: np.ndarray, example: Example, seed: int) -> _Sum:
+        assert example.target is not None
+        if example.n_labelled == 0:
+            return _Sum(0.0, np.zeros(self.n_weights), 0.0, 0)
+        watch: list[tuple[float, int]] = []
+        theta = self.layout.theta(w, example, self.dtype)
+        if not (np.isfinite(theta.unary_flat).all() and np.isfinite(theta.factors_flat).all()):
+            return _Sum(np.inf, np.zeros(self.n_weights), 0.0, 0)
+        setting = self.setting._replace(seed=seed, watch=watch)
+        value, d_theta = self.objective_info.value_and_dtheta(theta, example.target, setting)
+        wrong, sweeps = watch[0] if watch else (float("nan"), 0)
+        if not self.objective_info.integrable:
+            wrong = float(value)
+        return _Sum(float(value), self.layout.vjp(example, d_theta), wrong, sweeps)
