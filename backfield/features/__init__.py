@@ -1,0 +1,16 @@
+"""Images -> features of pixels, of edges between pixels, of superpixels; kept on disk by content."""
+
+from backfield.features.cache import FeatureCache as FeatureCache
+from backfield.features.cache import LazyFeatures as LazyFeatures
+from backfield.features.edges import EdgeFeatures as EdgeFeatures
+from backfield.features.image import PixelFeatures as PixelFeatures
+from backfield.features.image import as_rgb as as_rgb
+from backfield.features.image import enlarge as enlarge
+from backfield.features.image import histogram_of_gradients as histogram_of_gradients
+from backfield.features.image import sinusoidal_expansion as sinusoidal_expansion
+from backfield.features.image import subsample as subsample
+from backfield.features.superpixels import majority_labels as majority_labels
+from backfield.features.superpixels import paint as paint
+from backfield.features.superpixels import region_edges as region_edges
+from backfield.features.superpixels import region_features as region_features
+from backfield.features.superpixels import superpixels as superpixels
