@@ -104,10 +104,14 @@ def parse(spec: str) -> tuple[str, list[Any], dict[str, Any]]:
     try:
         args = [ast.literal_eval(arg) for arg in node.args]
         kwargs = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: a dict or set of things that have no hash
         raise InputError(
             f"cannot read the spec {spec!r}: arguments are numbers, lists, True, False, None or quoted text."
         ) from error
+    if len(kwargs) < len(node.keywords):
+        given = [keyword.arg for keyword in node.keywords]
+        twice = next(key for key in given if given.count(key) > 1)
+        raise InputError(f"the spec {spec!r} gives {twice!r} twice.")
     return node.func.id, args, kwargs
 
 
@@ -117,14 +121,15 @@ def _unknown_parameter(room: str, name: str, key: str, known: list[str]) -> str:
 
 def get(room: str, part: Any) -> Any:
     """Return a part of ``room`` from a part, a spec string, or a class of that room."""
-    if isinstance(part, type) and issubclass(part, Component):
+    if isinstance(part, type) and issubclass(part, Component) and part.name:
         part = part()
     if isinstance(part, Component):
         if part.room != room:
             raise InputError(f"got {part!r}, which belongs to {part.room}; {room} is needed here.")
         return part
     if not isinstance(part, str):
-        raise InputError(f"got {type(part).__name__} where a part of {room} or its spec string is needed.")
+        got = part.__name__ if isinstance(part, type) else type(part).__name__
+        raise InputError(f"got {got} where a part of {room} or its spec string is needed.")
     name, args, kwargs = parse(part)
     cls = lookup(room, name)
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]

@@ -45,16 +45,18 @@ def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequenc
         raise InputError(f"edges must have shape (E, 2), got {pairs.shape}.")
     if pairs.dtype.kind not in "iu":
         raise InputError(f"edges must hold integers, got dtype {pairs.dtype}.")
-    if n_variables is None:
-        n_variables = len(labels) if not np.isscalar(labels) else int(pairs.max(initial=-1)) + 1  # type: ignore[arg-type]
-    n = _positive(n_variables, "n_variables")
     pairs = pairs.astype(np.int64)
+    if n_variables is None:
+        n_variables = len(labels) if np.ndim(labels) else int(pairs.max(initial=-1)) + 1  # type: ignore[arg-type]
+    n = _positive(n_variables, "n_variables")
     _check_scopes(pairs.ravel(), np.arange(0, 2 * len(pairs) + 1, 2), n)
     return _pairwise(_counts(labels, n), pairs)
 
 
 def from_networkx(graph: Any, labels: int | Sequence[int] = 2) -> Graph:
     """Return the pairwise graph of a networkx graph; variables follow the order of ``graph.nodes``."""
+    if not (hasattr(graph, "nodes") and hasattr(graph, "edges")):
+        raise InputError(f"from_networkx needs a networkx graph, got {type(graph).__name__}.")
     number = {node: i for i, node in enumerate(graph.nodes)}
     edges = [(number[a], number[b]) for a, b in graph.edges()]
     return from_edges(edges, len(number), labels)
@@ -66,7 +68,10 @@ def from_regions(regions: Any, labels: int = 2, connectivity: int = 1) -> Graph:
     Two regions are joined where they touch along a side (``connectivity=1``) or also at a corner (2);
     edges ``(a, b)`` have ``a < b`` and are sorted.
     """
-    parts = np.asarray(regions)
+    try:
+        parts = np.asarray(regions)
+    except ValueError as error:
+        raise InputError("regions must be an (H, W) array of integers, got rows of different lengths.") from error
     if parts.ndim != 2 or parts.size == 0 or parts.dtype.kind not in "iu":
         raise InputError(f"regions must be an (H, W) array of integers, got {parts.dtype} of shape {parts.shape}.")
     if connectivity not in (1, 2):

@@ -26,6 +26,9 @@ import numpy as np
 
 from backfield.errors import InputError
 
+#: Label counts beyond it are taken for a mistake.
+_MOST_LABELS = 2**31 - 1
+
 
 class Layout(NamedTuple):
     """Flat, read-only arrays of a graph (see *Conventions*)."""
@@ -70,7 +73,11 @@ class Graph:
 
     def __init__(self, labels: Sequence[int], factors: Iterable[Sequence[int]] = ()) -> None:
         counts = _label_counts(labels)
-        scopes = [np.asarray(_scope(scope, c), dtype=np.int64) for c, scope in enumerate(factors)]
+        try:
+            listed = list(factors)
+        except TypeError as error:
+            raise InputError(f"factors must list the variables of each factor, got {factors!r}.") from error
+        scopes = [np.asarray(_scope(scope, c), dtype=np.int64) for c, scope in enumerate(listed)]
         sizes = np.array([len(scope) for scope in scopes], dtype=np.int64)
         flat = np.concatenate(scopes) if scopes else np.empty(0, dtype=np.int64)
         ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -297,11 +304,17 @@ def _label_counts(labels: Any) -> np.ndarray:
     if counts.min() < 1:
         bad = int(np.argmin(counts))
         raise InputError(f"variable {bad} has {counts[bad]} labels; at least 1 is needed.")
+    if counts.max() > _MOST_LABELS:
+        bad = int(np.argmax(counts))
+        raise InputError(f"variable {bad} has {counts[bad]} labels; at most {_MOST_LABELS} can be handled.")
     return counts.astype(np.int64)
 
 
 def _scope(scope: Any, c: int) -> np.ndarray:
-    array = np.asarray(scope)
+    try:
+        array = np.asarray(scope)
+    except ValueError as error:
+        raise InputError(f"factor {c} is {scope!r}; variables are named by integers.") from error
     if array.ndim != 1 or len(array) < 2:
         raise InputError(f"factor {c} is {scope!r}; a factor names at least two variables (one goes into unary).")
     if array.dtype.kind not in "iu":

@@ -26,8 +26,10 @@ class Potentials:
         if not isinstance(graph, Graph):
             raise InputError(f"potentials need a Graph, got {type(graph).__name__}.")
         self.graph = graph
-        shapes = [(int(count),) for count in graph.labels] if graph.n_labels is None else None
-        self.unary_flat = _flatten(unary, (graph.n_variables, graph.n_labels), shapes, "unary")
+        rows: list[tuple[int, ...]] | None = None
+        if graph.n_labels is None:
+            rows = [(int(count),) for count in graph.labels]
+        self.unary_flat = _flatten(unary, (graph.n_variables, graph.n_labels), rows, "unary")
         uniform, shapes = _factor_shapes(graph)
         self.factors_flat = _flatten(factors, uniform, shapes, "factors")
         dtype = np.result_type(self.unary_flat, self.factors_flat) if graph.n_factors else self.unary_flat.dtype
@@ -101,6 +103,8 @@ class Potentials:
 
 def batch(thetas: Sequence[Potentials]) -> Potentials:
     """Return the disjoint union of several potentials."""
+    if not isinstance(thetas, Sequence) or not all(isinstance(theta, Potentials) for theta in thetas):
+        raise InputError("a batch is made of a list of Potentials.")
     graph = union([theta.graph for theta in thetas])
     unary = np.concatenate([theta.unary_flat for theta in thetas])
     return Potentials.from_flat(graph, unary, np.concatenate([theta.factors_flat for theta in thetas]))
@@ -122,7 +126,7 @@ def _flatten(
     tables: Any, uniform: tuple[int | None, ...] | None, shapes: list[tuple[int, ...]] | None, what: str
 ) -> np.ndarray:
     if uniform is not None and None not in uniform:
-        if uniform[0] == 0 and len(tables) == 0:
+        if uniform[0] == 0 and (tables is None or np.size(tables) == 0):
             return np.empty(0)
         array = _numbers(tables, what)
         if array.shape != uniform:
@@ -153,7 +157,8 @@ def _numbers(table: Any, what: str) -> np.ndarray:
         raise InputError(f"{what} must hold real numbers, got dtype {array.dtype}.")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
-    return np.ascontiguousarray(array)
+    # Read-only numbers are another type to numba, which would compile every kernel again.
+    return np.ascontiguousarray(array) if array.flags.writeable else array.copy(order="C")
 
 
 def _check_values(theta: Potentials) -> None:

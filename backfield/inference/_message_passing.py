@@ -90,7 +90,7 @@ class MessagePassing(IterativeInference):
         schedule = Schedule(np.empty(0, np.int64), False, False, "lattice")  # that engine has the order built in
         if family != "lattice":
             schedule = self._order(graph)
-            rho = np.ascontiguousarray(rho, dtype=np.float64)
+            rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
         return _ENGINES[family](theta, rho, schedule, self.damping)
 
     def _order(self, graph: Graph) -> Schedule:
@@ -154,5 +154,5 @@ def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):  # t
         spread = (high - low) / rho[c] + np.log(table_ptr[c + 1] - table_ptr[c])
         largest = max(largest, spread)
         for k in range(scope_ptr[c], scope_ptr[c + 1]):
-            total[scope[k]] += spread
+            total[scope[k]] += spread * max(1.0, rho[c])
     return total.max() + 2 * largest

@@ -27,14 +27,14 @@ class MessageEngine(Engine):
         self.theta = theta
         self.rho = rho
         self.schedule = schedule
-        self.damping = damping
+        self.damping = float(damping)  # an integer is another type to numba
 
     def adjoint(self) -> Adjoint:
         """Return an empty collector for ``d_theta``."""
         return Adjoint(self.theta)
 
     def log_partition(self, mu: Potentials) -> Any:
-        """Return theta·mu + H(mu)."""
+        """Return theta·mu + H(mu), added up in double precision."""
         layout = self.theta.graph.layout
         return _log_partition(
             layout.var_ptr,
@@ -47,6 +47,7 @@ class MessageEngine(Engine):
             self.theta.factors_flat,
             mu.unary_flat,
             mu.factors_flat,
+            np.zeros(1, np.result_type(mu.dtype, np.float64)),
         )
 
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
@@ -86,8 +87,8 @@ def contradiction(graph: Graph, slot: int) -> InputError:
 
 
 @exact_kernel
-def _log_partition(var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c):  # type: ignore[no-untyped-def]
-    total = mu_u.dtype.type(0)
+def _log_partition(var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c, zero):  # type: ignore[no-untyped-def]
+    total = zero[0]
     log_mu = np.zeros_like(mu_u)
     for a in range(len(mu_u)):
         if mu_u[a].real > 0:

@@ -293,10 +293,17 @@ def _distribute(layout, rho, running, d_state, d_unary):  # type: ignore[no-unty
 
 @exact_kernel
 def _softmax(x):  # type: ignore[no-untyped-def]
-    """Replace x by exp(x) / sum exp(x)."""
-    shift = log_sum_exp(x)
+    """Replace x by exp(x) / sum exp(x), divided at the end: a rounded log of the sum would show in huge x."""
+    top = x[0]
+    for a in range(1, len(x)):
+        if x[a].real > top.real:
+            top = x[a]
+    total = x.dtype.type(0)
     for a in range(len(x)):
-        x[a] = np.exp(x[a] - shift) if x[a].real > -np.inf else x.dtype.type(0)
+        x[a] = np.exp(x[a] - top) if x[a].real > -np.inf else x.dtype.type(0)
+        total += x[a]
+    for a in range(len(x) if top.real > -np.inf else 0):
+        x[a] /= total
 
 
 @exact_kernel

@@ -73,11 +73,22 @@ def build(graph: Graph, schedule: str) -> Schedule:
 
 def explicit(graph: Graph, order: object) -> Schedule:
     """Check and wrap an order given by the user; it runs forward, then backward."""
-    array = np.asarray(order)
-    slots = graph.n_slots
-    if array.shape != (slots,) or array.dtype.kind not in "iu" or not np.array_equal(np.sort(array), np.arange(slots)):
-        raise InputError(f"order must be a permutation of the {slots} slots (message k goes to variable scope[k]).")
-    return Schedule(array.astype(np.int64), alternate=True, flooding=False)
+    if not is_permutation(order, graph.n_slots):
+        raise InputError(
+            f"order must be a permutation of the {graph.n_slots} slots (message k goes to variable scope[k])."
+        )
+    return Schedule(np.array(order, dtype=np.int64), alternate=True, flooding=False)
+
+
+def is_permutation(order: object, n: int) -> bool:
+    """Whether ``order`` holds every number 0 .. n-1 once."""
+    try:
+        array = np.asarray(order)
+    except ValueError:  # ragged
+        return False
+    if array.shape != (n,) or (n and array.dtype.kind not in "iu"):
+        return False
+    return np.array_equal(np.sort(array), np.arange(n))
 
 
 def _by_last_visit(graph: Graph, position: np.ndarray) -> np.ndarray:

@@ -101,10 +101,9 @@ def _build(graph: Graph, name: str) -> Schedule:
 
 
 def _explicit(graph: Graph, order: Any) -> Schedule:
-    array, n = np.asarray(order), graph.n_variables
-    if array.shape != (n,) or array.dtype.kind not in "iu" or not np.array_equal(np.sort(array), np.arange(n)):
-        raise InputError(f"order must be a permutation of the {n} variables.")
-    return _read_only(array.astype(np.int64), alternate=True, flooding=False)
+    if not _schedule.is_permutation(order, graph.n_variables):
+        raise InputError(f"order must be a permutation of the {graph.n_variables} variables.")
+    return _read_only(np.array(order, dtype=np.int64), alternate=True, flooding=False)
 
 
 def _read_only(order: np.ndarray, alternate: bool, flooding: bool) -> Schedule:
