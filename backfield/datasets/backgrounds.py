@@ -54,7 +54,9 @@ def _pair(path: Path) -> tuple[np.ndarray, np.ndarray]:
     wrong = (regions >= len(CLASSES)) & (regions != 255)
     if wrong.any():
         raise InputError(f"{region_path}: classes are 0 .. 7 or 255 (unknown), got {regions[wrong].max()}.")
-    return image, np.where(regions == 255, -1, regions).astype(np.int32)
+    labels = regions.astype(np.int32)
+    labels[labels == 255] = -1
+    return image, labels
 
 
 def _read_text(path: Path) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield.datasets._files import open_picture, locate, require
+from backfield.datasets._files import locate, open_picture, require
 from backfield.errors import InputError
 
 URL = "https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/bsds/"
