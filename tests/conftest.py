@@ -1,18 +1,36 @@
-"""Compiled kernels are kept between runs, in a folder named after the sources they came from."""
+"""Compiled kernels are kept between runs.
+
+Numba compiles anew when the file of a kernel changes, but not when a kernel changes that it calls from another file: a stale
+kernel would test yesterday's code. So the cache lies in a folder named after the contents of all files whose kernels others
+call.
+"""
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
 
-def _source_hash() -> str:
+def _shared_kernel_files() -> list[Path]:
+    """Files with kernels that other files with kernels import."""
+    sources = {path: path.read_text() for path in sorted((ROOT / "backfield").rglob("*.py"))}
+    kernels = {path: text for path, text in sources.items() if re.search(r"^@(kernel|exact_kernel|inlined|numba)", text, re.M)}
+    module = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in kernels}
+    shared = {ROOT / "backfield" / "_numeric.py"}
+    for text in kernels.values():
+        for name in re.findall(r"^from (backfield[\w.]*) import", text, re.M):
+            if name in module:
+                shared.add(module[name])
+    return sorted(shared)
+
+
+def _digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted((ROOT / "backfield").rglob("*.py")):
+    for path in _shared_kernel_files():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-# Numba notices an edit of a kernel's own file only; a stale kernel would test yesterday's code.
-os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / _source_hash())
+os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / _digest())
