@@ -28,6 +28,7 @@ from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
 from backfield.learners import Learner
+from backfield.learners.oracle_descent import oracle_energy
 from backfield.objectives import Target, get_objective
 from backfield.problem import Example, Layout, Problem, Rows, _Sum
 
@@ -115,7 +116,9 @@ class CRF(ClassifierMixin, SpecParams):
         self._learn_classes(labels)
         examples = self._examples(samples, labels, sample_weight, fitting=True)
         w = np.zeros(self.layout_.n_weights)
-        if self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
+        if getattr(self._learner(), "uses_oracles", False):
+            pass  # functions start at zero
+        elif self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
             w = self._independent(examples)
         elif self.start not in ("independent", "zero"):
             raise InputError(f"start must be 'independent' or 'zero', got {self.start!r}.")
@@ -238,20 +241,28 @@ class CRF(ClassifierMixin, SpecParams):
     ) -> Layout:
         """Return one block of weights per type of variable and per type of factor."""
         layout = Layout()
-        unary = part_of("unary", "linear" if isinstance(self.unary, Classifier) else self.unary)
-        pairwise = part_of("pairwise", self.pairwise)
-        for part in (unary, pairwise):
-            if not isinstance(part, Energy):
-                raise InputError(f"{part!r} is an oracle; it needs the learner 'oracle_descent'.")
         for kind, count, outputs in _types(samples, graphs, features, "node"):
+            unary = self._energy("unary")  # each block has its own: an oracle's function is kept in it
             if isinstance(unary, ObservedLinear):
                 if kind > 0:
                     raise InputError("observed_linear takes one node type; use 'linear'.")
                 unary = unary.bind(*observed_pairs(features, encoded, outputs))
             layout.add("unary", unary, count, outputs, self.fit_intercept)
         for _, count, outputs in _types(samples, graphs, features, "factor"):
-            layout.add("factors", pairwise, count, outputs, self.fit_intercept or count == 0)
+            layout.add("factors", self._energy("pairwise"), count, outputs, self.fit_intercept or count == 0)
         return layout
+
+    def _energy(self, kind: str) -> Energy:
+        spec = getattr(self, kind)
+        if isinstance(spec, Classifier):
+            spec = "linear"
+        learner = self._learner()
+        if getattr(learner, "uses_oracles", False):
+            return oracle_energy(spec, learner.eps)
+        part = part_of(kind, spec)
+        if not isinstance(part, Energy):
+            raise InputError(f"{kind}={part!r} is an oracle; it needs learner='oracle_descent'.")
+        return part
 
     def _rows(self, sample: Sample, graph: Any, x: Any, number: int) -> tuple[list[Rows | None], list[Rows | None]]:
         edges = _factor_features(sample, graph, self.dtype, number)

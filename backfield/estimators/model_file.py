@@ -1,7 +1,8 @@
 """Model files: arrays and JSON in one safetensors file. Writing is atomic, reading runs no code.
 
 The header's metadata holds one JSON text under ``backfield``: format, versions, the estimator's class and parameters
-(parts as specs), classes and the layout of the weights. Tensors are the weights.
+(parts as specs), classes, the layout of the weights and ``preprocessing_``, a dict of the user's (of the command line: how
+features were made). Tensors are the weights.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def save(estimator: Any, path: Any) -> None:
         "feature_names": None if names is None else list(names),
         "trace": estimator.trace_,
         "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
+        "preprocessing": getattr(estimator, "preprocessing_", None),
     }
     tensors = {"weights": np.ascontiguousarray(estimator.weights_)}
     energy = estimator.layout_.unary[0].energy
@@ -77,6 +79,8 @@ def load(path: Any) -> Any:
         raise InputError(f"{path}: the file is damaged: it holds {estimator.weights_.shape} weights.")
     if text.get("feature_names") is not None:
         estimator.feature_names_ = {name: k for k, name in enumerate(text["feature_names"])}
+    if text.get("preprocessing") is not None:
+        estimator.preprocessing_ = text["preprocessing"]
     return estimator
 
 

@@ -1,0 +1,97 @@
+"""Margin losses: the structured hinge, and its entropy-smoothed relaxation ([L13] eq. (3), (4), (6)).
+
+    max_margin            max_y [ theta·f(y) + Delta(y) ] - theta·f(labels)
+    smoothed_max_margin   A_eps(theta + Delta) - theta·f(labels),  A_eps by ``smoothed_lp``;   d_theta = mu(theta + Delta) - labels
+
+Delta is the (weighted) Hamming distance to the labels. # Differs from [L13]: eq. (3) is margin rescaling, not slack rescaling.
+Hidden variables have no margin and are maximised out in both terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Potentials
+from backfield.graph.labeling import one_hot
+from backfield.inference.smoothed_lp import SmoothedLP
+from backfield.map_solvers.auto import solve
+from backfield.objectives._base import Conditioned, Objective, Setting, Target, both
+
+
+class Margin(Objective):
+    """What both have in common: a maximum with the margin minus one at the labels."""
+
+    needs_inference: ClassVar[bool] = False
+    smooth: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+
+    def check_target(self, target: Target) -> None:
+        """Refuse sets of labels, to which there is no Hamming distance."""
+        if target.labeling.has_sets:
+            raise InputError(f"{self.name} takes one label per variable or -1, not sets of labels.")
+
+    def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
+        """Return the (smoothed) maximum of theta·f and what attains it."""
+        raise NotImplementedError
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the loss and its (sub)gradient."""
+        augmented = Potentials.from_flat(theta.graph, theta.unary_flat + margin(theta, target), theta.factors_flat)
+        high, d_high = self._restricted(augmented, Conditioned(augmented, target.observed))
+        low, d_low = self._restricted(theta, Conditioned(theta, both(theta.graph, target)))
+        return high - low, theta.like(d_high.vector() - d_low.vector())
+
+    def _restricted(self, theta: Potentials, model: Conditioned) -> tuple[float, Potentials]:
+        if model.theta is None:
+            return float(model.constant), model.expand(None)
+        value, mu = self.maximum(model.theta)
+        return value + float(model.constant), model.expand(mu)
+
+
+def margin(theta: Potentials, target: Target) -> np.ndarray:
+    """Return Delta, flat as the unary tables: the weight of the true label for every other one."""
+    graph, labels = theta.graph, target.labeling.labels
+    unary, _ = one_hot(graph, labels)
+    weight = np.ones(graph.n_variables)
+    if target.weights is not None:
+        at = graph.layout.var_ptr[:-1] + np.maximum(labels, 0)
+        weight = target.weights if len(target.weights) == graph.n_variables else target.weights[at]
+    each = np.repeat(np.where(labels >= 0, weight, 0.0), graph.labels)
+    return (each * (1 - unary)).astype(theta.dtype)
+
+
+@dataclass(frozen=True, repr=False)
+class MaxMargin(Margin, name="max_margin"):
+    """The structured hinge loss with an exact MAP ``solver``."""
+
+    solver: str = "auto"
+
+    def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
+        """Return the MAP value and indicators."""
+        found = solve(theta, self.solver)
+        unary, factors = one_hot(theta.graph, found.labels)
+        return found.value, Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
+
+
+@dataclass(frozen=True, repr=False)
+class SmoothedMaxMargin(Margin, name="smoothed_max_margin"):
+    """The hinge over the local polytope, smoothed by ``eps`` times the entropy, after ``n_iter`` sweeps or at ``tol``."""
+
+    eps: float = 0.1
+    n_iter: int = 1000
+    tol: float | None = 1e-7
+
+    def __post_init__(self) -> None:
+        self._method()
+
+    def _method(self) -> SmoothedLP:
+        return SmoothedLP(n_iter=self.n_iter, eps=self.eps, tol=self.tol)
+
+    def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
+        """Return the dual value and the marginals."""
+        run = self._method().infer(theta)
+        return run.log_partition, run.marginals
