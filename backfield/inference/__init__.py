@@ -7,4 +7,5 @@ from backfield.inference.chain import Chain as Chain
 from backfield.inference.exact import Exact as Exact
 from backfield.inference.gibbs import Gibbs as Gibbs
 from backfield.inference.mean_field import MeanField as MeanField
+from backfield.inference.smoothed_lp import SmoothedLP as SmoothedLP
 from backfield.inference.tree_reweighted import TreeReweighted as TreeReweighted
