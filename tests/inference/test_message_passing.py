@@ -1,0 +1,551 @@
+"""Loopy and tree-reweighted belief propagation: against a plain version of eq. (18), enumeration, and differences."""
+
+import itertools
+import re
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from scipy.optimize import linprog
+
+import backfield as bf
+from backfield import Graph
+from backfield.inference import BruteForce, LoopyBP, MeanField, TreeReweighted, _schedule
+from backfield.inference._messages_lattice import LatticeEngine
+from backfield.inference._messages_log import LogEngine
+from backfield.inference._messages_pairwise import PairwiseEngine
+from backfield.inference._rho import counting_numbers, from_trees
+from backfield.io import read_fg
+from tests.contracts import strategies
+from tests.io.data import folder
+from tests.models import enumerate_model, random_graph, random_potentials, random_tree
+
+MIXED = Graph([2, 3, 1, 2, 4], [(0, 1), (3, 1, 0), (4, 3), (2, 4), (1, 0), (4, 0, 2, 1)])
+CYCLE = Graph.from_edges([(0, 1), (2, 1), (2, 3), (4, 3), (4, 0), (0, 1)], n_variables=6, labels=3)
+GRAPHS = {"grid": Graph.grid(3, 4), "3 labels": Graph.grid(2, 3, labels=3), "cycle": CYCLE, "mixed": MIXED}
+FAMILIES = {
+    "grid": ("lattice", "pairwise", "general", "log"),
+    "3 labels": ("pairwise", "general", "log"),
+    "cycle": ("pairwise", "general", "log"),
+    "mixed": ("general", "log"),
+}
+#: Every family with the graphs that it can run on.
+RUNS = [(name, family) for name, families in FAMILIES.items() for family in families]
+
+
+def some_rho(graph, kind):
+    return np.random.default_rng(7).uniform(0.3, 1, graph.n_factors) if kind == "array" else kind
+
+
+def vector(run):
+    return np.append(run.marginals.vector(), run.log_partition)
+
+
+def reference(theta, rho, orders, damping=0.0, flooding=False):
+    """Return all marginals after one sweep for each order: [D13] eq. (18) by a plain loop over configurations."""
+    graph, layout = theta.graph, theta.graph.layout
+    unary, factors = theta.unary, theta.factors
+    slots = [(c, i) for c, scope in enumerate(graph.factors) for i in scope]
+    log_m = [np.full(graph.labels[i], -np.log(graph.labels[i])) for _, i in slots]
+
+    def belief(i, source):
+        return unary[i] + sum((rho[c] * source[k] for k, (c, j) in enumerate(slots) if j == i), np.zeros(1))
+
+    def joint(c, source, skip=None):
+        scope = graph.factors[c]
+        out = factors[c] / rho[c]
+        for axis, i in enumerate(scope):
+            k = layout.scope_ptr[c] + axis
+            if k != skip:
+                shape = [-1 if a == axis else 1 for a in range(len(scope))]
+                out = out + (belief(i, source) - source[k]).reshape(shape)
+        return out
+
+    for order in orders:
+        source = [m.copy() for m in log_m] if flooding else log_m
+        for k in order:
+            c, _ = slots[k]
+            axis = int(k - layout.scope_ptr[c])
+            table = np.moveaxis(joint(c, source, k), axis, 0).reshape(graph.labels[slots[k][1]], -1)
+            new = damping * source[k] + (1 - damping) * np.logaddexp.reduce(table, axis=1)
+            log_m[k] = new - np.logaddexp.reduce(new)
+    tables = [belief(i, log_m) for i in range(graph.n_variables)]
+    tables += [joint(c, log_m).ravel() for c in range(graph.n_factors)]
+    return np.concatenate([np.exp(table - np.logaddexp.reduce(table)) for table in tables])
+
+
+def orders_of(graph, method, n_iter):
+    schedule = method._order(graph)
+    return [schedule.order[::-1] if schedule.backward(t) else schedule.order for t in range(n_iter)]
+
+
+SETTINGS = [
+    {},
+    {"damping": 0.3},
+    {"schedule": "sequential"},
+    {"schedule": "monotonic"},
+    {"schedule": "flooding"},
+    {"schedule": "flooding", "damping": 0.3},
+]
+
+
+@pytest.mark.parametrize("kind", [1.0, 0.5, 0.7, 1.5, "array"])
+@pytest.mark.parametrize("wanted", SETTINGS, ids=str)
+@pytest.mark.parametrize(("name", "family"), RUNS)
+def test_equals_plain_update(name, family, wanted, kind):
+    if family == "lattice" and (wanted or kind == "array"):
+        return  # refused: see test_errors
+    graph = GRAPHS[name]
+    theta = random_potentials(graph, np.random.default_rng(0))
+    for n_iter in (1, 3):
+        method = TreeReweighted(n_iter=n_iter, rho=some_rho(graph, kind), family=family, **wanted)
+        rho = method.counting_numbers(graph)
+        orders = orders_of(graph, method, n_iter)
+        expected = reference(theta, rho, orders, method.damping, method.schedule == "flooding")
+        np.testing.assert_allclose(method.infer(theta).marginals.vector(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rho", [1.0, 0.5, 0.7])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 2), (3, 4), (5, 5), (2, 9), (9, 2), (7, 6)], ids=str)
+def test_all_families_agree_on_grids(shape, rho):
+    worst = 0.0
+    for scale, n_iter in itertools.product([0.5, 3.0], [0, 1, 2, 7]):
+        theta = random_potentials(Graph.grid(*shape), np.random.default_rng(3), scale)
+        expected = vector(TreeReweighted(n_iter=n_iter, rho=rho, family="log").infer(theta))
+        for family in ("general", "pairwise", "lattice"):
+            got = vector(TreeReweighted(n_iter=n_iter, rho=rho, family=family).infer(theta))
+            worst = max(worst, np.max(np.abs(got - expected) / np.maximum(1, np.abs(expected))))
+    assert worst < 1e-12
+
+
+@pytest.mark.parametrize("labels", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("schedule", ["auto", "sequential", "monotonic", "flooding"])
+def test_all_families_agree_on_pairwise_graphs(labels, schedule):
+    rng = np.random.default_rng(labels)
+    graph = Graph.from_edges([rng.choice(12, 2, replace=False) for _ in range(25)], n_variables=13, labels=labels)
+    theta = random_potentials(graph, rng, 2.0)
+    for rho in (1, 0.5, 0.7, rng.uniform(0.2, 1, graph.n_factors)):
+        runs = [
+            vector(TreeReweighted(n_iter=5, rho=rho, schedule=schedule, family=family).infer(theta))
+            for family in ("log", "general", "pairwise")
+        ]
+        for run in runs[1:]:
+            np.testing.assert_allclose(run, runs[0], rtol=1e-12, atol=1e-12)
+
+
+def test_auto_takes_the_fastest_family_that_is_safe():
+    rng = np.random.default_rng(0)
+    grid, chain = random_potentials(Graph.grid(4, 4), rng), random_potentials(Graph.chain(5), rng)
+    assert isinstance(LoopyBP().engine(grid), LatticeEngine)
+    assert isinstance(LoopyBP(damping=0.1).engine(grid), PairwiseEngine)
+    assert isinstance(LoopyBP().engine(chain), PairwiseEngine)
+    assert isinstance(LoopyBP().engine(grid.like(1000 * grid.vector())), LogEngine)
+    wide = LoopyBP().engine(grid.like(20 * grid.vector()).astype(np.float32))
+    assert isinstance(wide, LatticeEngine) and wide.theta.dtype == np.float64
+    run = LoopyBP().infer(grid.like(20 * grid.vector()).astype(np.float32))
+    assert run.marginals.dtype == np.float32
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.5, 2.0, 30.0])
+@pytest.mark.parametrize("family", ["auto", "pairwise", "general", "log"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_rho_and_no_scale_leaves_the_range(family, rho, dtype):
+    for scale in (1, 5, 20, 100, 1e4):
+        theta = random_potentials(Graph.grid(5, 5), np.random.default_rng(0), scale)
+        run = bf.infer(theta, TreeReweighted(n_iter=10, rho=rho, family=family), dtype=dtype)
+        plain = bf.infer(theta, TreeReweighted(n_iter=10, rho=rho, family="log"))
+        assert np.isfinite(vector(run)).all()
+        if dtype == "float64" and scale <= 20:
+            np.testing.assert_allclose(run.marginals.vector(), plain.marginals.vector(), rtol=0, atol=1e-10)
+
+
+def test_own_order():
+    rng = np.random.default_rng(0)
+    for name, graph in GRAPHS.items():
+        theta = random_potentials(graph, rng)
+        order = rng.permutation(graph.n_slots)
+        expected = reference(theta, np.full(graph.n_factors, 0.6), [order, order[::-1], order])
+        for family in FAMILIES[name][-2:]:
+            for given_ in (order, order.tolist()):
+                run = TreeReweighted(n_iter=3, rho=0.6, order=given_, family=family).infer(theta)
+                np.testing.assert_allclose(run.marginals.vector(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("schedule", ["sequential", "monotonic", "flooding"])
+def test_every_message_once_in_an_iteration(name, schedule):
+    built = _schedule.build(GRAPHS[name], schedule)
+    np.testing.assert_array_equal(np.sort(built.order), np.arange(GRAPHS[name].n_slots))
+    assert built.backward(1) == (schedule == "sequential") and not built.backward(2)
+
+
+def test_lattice_order_is_red_then_black():
+    graph = Graph.grid(3, 4)
+    built = _schedule.build(graph, "lattice")
+    row, column = np.divmod(graph.layout.scope[built.order ^ 1], 4)
+    colour = (row + column) % 2
+    assert (colour[:17] == 0).all() and (colour[17:] == 1).all()
+    assert not built.alternate
+
+
+@pytest.mark.parametrize("method", [LoopyBP(n_iter=2), TreeReweighted(n_iter=2)], ids=repr)
+def test_two_iterations_are_exact_on_trees(method):
+    worst = 0.0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        theta = random_potentials(random_tree(rng, arity_max=4), rng, rng.choice([0.1, 1, 10]))
+        log_z, mu = enumerate_model(theta)
+        run = method.infer(theta)
+        worst = max(worst, np.abs(run.marginals.vector() - mu.vector()).max(), abs(run.log_partition / log_z - 1))
+    assert worst < 1e-11
+
+
+@pytest.mark.parametrize("shape", [(1, 9), (9, 1), (1, 2), (1, 1)])
+@pytest.mark.parametrize("schedule", ["auto", "lattice"])
+def test_a_grid_of_one_row_is_a_chain(shape, schedule):
+    theta = random_potentials(Graph.grid(*shape), np.random.default_rng(0), 2.0)
+    log_z, mu = enumerate_model(theta)
+    run = LoopyBP(n_iter=2, schedule=schedule).infer(theta)
+    np.testing.assert_allclose(run.marginals.vector(), mu.vector(), rtol=0, atol=1e-12)
+    assert run.log_partition == pytest.approx(log_z, abs=1e-12)
+
+
+def test_flooding_is_exact_on_trees_after_their_diameter():
+    theta = random_potentials(Graph.chain(8, 3), np.random.default_rng(0))
+    log_z, mu = enumerate_model(theta)
+    early, late = (LoopyBP(n_iter=n, schedule="flooding").infer(theta) for n in (6, 7))
+    assert np.abs(early.marginals.vector() - mu.vector()).max() > 1e-6
+    np.testing.assert_allclose(late.marginals.vector(), mu.vector(), rtol=0, atol=1e-12)
+
+
+def test_monotonic_order():
+    """One rising and one falling pass: exact on a monotonic chain in one iteration, and convergent on grids."""
+    theta = random_potentials(Graph.chain(9, 3), np.random.default_rng(0), 3.0)
+    log_z, mu = enumerate_model(theta)
+    run = LoopyBP(n_iter=1, schedule="monotonic").infer(theta)
+    np.testing.assert_allclose(run.marginals.vector(), mu.vector(), rtol=0, atol=1e-12)
+    # Rows and columns of a grid are monotonic chains: rho = 1/2 converges without damping, however strong theta is.
+    for seed in range(5):
+        theta = random_potentials(Graph.grid(4, 5), np.random.default_rng(seed), 4.0)
+        run = TreeReweighted(n_iter=20000, tol=1e-8, rho=0.5, schedule="monotonic").infer(theta)
+        other = TreeReweighted(n_iter=20000, tol=1e-8, rho=0.5, damping=0.3).infer(theta)
+        assert run.converged and run.bound == "upper"
+        assert run.log_partition == pytest.approx(other.log_partition, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_fixed_point_is_locally_consistent_and_damping_does_not_move_it(name):
+    theta = random_potentials(GRAPHS[name], np.random.default_rng(1), 0.7)
+    runs = []
+    for wanted in SETTINGS:
+        run = TreeReweighted(n_iter=5000, tol=1e-12, **wanted).infer(theta)
+        assert run.converged
+        for scope, table in zip(theta.graph.factors, run.factors, strict=True):
+            for axis, i in enumerate(scope):
+                others = tuple(a for a in range(len(scope)) if a != axis)
+                np.testing.assert_allclose(table.sum(axis=others), run.unary[i], rtol=0, atol=1e-10)
+        runs.append(vector(run))
+    np.testing.assert_allclose(runs, np.broadcast_to(runs[0], np.shape(runs)), rtol=0, atol=1e-9)
+
+
+def test_zero_iterations():
+    theta = random_potentials(MIXED, np.random.default_rng(0))
+    expected = reference(theta, np.ones(MIXED.n_factors), [])
+    run = LoopyBP(n_iter=0).infer(theta)
+    np.testing.assert_allclose(run.marginals.vector(), expected, rtol=0, atol=1e-13)
+    assert run.n_iter == 0 and run.residuals == [] and not run.converged
+    with pytest.warns(bf.ConvergenceWarning):
+        run = LoopyBP(n_iter=0, tol=1e-3).infer(theta)
+    np.testing.assert_allclose(run.marginals.vector(), expected, rtol=0, atol=1e-13)
+
+
+def test_tolerance():
+    theta = random_potentials(Graph.grid(4, 4), np.random.default_rng(0))
+    run = LoopyBP(n_iter=500, tol=1e-7).infer(theta)
+    assert run.converged and run.residual < 1e-7 <= run.residuals[-2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fixed = LoopyBP(n_iter=run.n_iter).infer(theta)  # without a tolerance nothing is promised, so nothing said
+    np.testing.assert_array_equal(vector(run), vector(fixed))
+    assert fixed.residual == run.residual
+    with pytest.warns(bf.ConvergenceWarning, match=r"loopy_bp\(n_iter=2, tol=1e-07\) stopped"):
+        run = LoopyBP(n_iter=2, tol=1e-7).infer(theta)
+    assert not run.converged and run.n_iter == 2
+
+
+# rho
+
+
+def forests(graph):
+    """All acyclic subsets of factors, as rows of 0 and 1."""
+    rows = []
+    for chosen in itertools.product([0, 1], repeat=graph.n_factors):
+        part = list(range(graph.n_variables))
+        acyclic = True
+        for scope, taken in zip(graph.factors, chosen, strict=True):
+            roots = {part[i] for i in scope}
+            if taken:
+                acyclic &= len(roots) == len(scope)
+                part = [min(roots) if p in roots else p for p in part]
+        if acyclic:
+            rows.append(chosen)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("pairwise", [True, False])
+def test_trees_are_a_mixture_of_acyclic_subsets(pairwise):
+    for seed in range(25):
+        graph = random_graph(np.random.default_rng(seed), n_max=6, factors_max=8, pairwise=pairwise)
+        rho = from_trees(graph)
+        assert ((rho > 0) & (rho <= 1)).all()
+        if graph.n_factors == 0:
+            continue
+        subsets = forests(graph)
+        mixture = linprog(
+            np.zeros(len(subsets)),
+            A_eq=np.vstack([subsets.T, np.ones(len(subsets))]),
+            b_eq=np.append(rho, 1),
+            bounds=(0, 1),
+        )
+        assert mixture.status == 0, f"seed {seed}: no mixture of acyclic subsets gives {rho}"
+
+
+def test_trees_on_known_graphs():
+    assert (from_trees(Graph.chain(6)) == 1).all()
+    assert (from_trees(Graph.grid(4, 5)) == 0.5).all()
+    assert (from_trees(Graph([2, 2], [(0, 1)] * 4)) == 0.25).all()
+    assert len(from_trees(Graph([2, 2]))) == 0
+    # Spanning trees: every subset is as large as it can be.
+    graph = Graph.grid(6, 7, neighbours=8)
+    assert from_trees(graph).sum() == pytest.approx(graph.n_variables - 1)
+    # Parallel factors beyond the usual number of rounds are all covered.
+    assert from_trees(Graph([2, 2], [(0, 1)] * 50)).min() > 0
+
+
+def test_trees_are_the_same_in_a_batch():
+    graphs = [random_graph(np.random.default_rng(seed)) for seed in range(20)] + [Graph([2, 2], [(0, 1)] * 30)]
+    thetas = [random_potentials(graph, np.random.default_rng(0)) for graph in graphs]
+    alone = np.concatenate([from_trees(graph) for graph in graphs])
+    np.testing.assert_array_equal(from_trees(bf.batch(thetas).graph), alone)
+
+
+def test_bound_that_is_reported():
+    grid, chain = Graph.grid(3, 3), Graph.chain(4)
+    cases = [
+        (grid, "trees", "upper"),
+        (grid, 0.5, "upper"),
+        (grid, 0.3, "upper"),
+        (grid, 0.7, "none"),
+        (grid, 1, "bethe"),
+        (chain, 1, "upper"),
+        (chain, [1, 0.5, 0.2], "upper"),
+        (grid, np.linspace(0.4, 0.6, 12), "none"),
+    ]
+    for graph, rho, bound in cases:
+        assert TreeReweighted(rho=rho).bound_for(graph) == bound
+    assert LoopyBP().infer(random_potentials(chain, np.random.default_rng(0))).bound == "bethe"
+
+
+def test_numbers_for_rho():
+    graph = Graph.chain(4)
+    for rho in (1, 1.0, np.float32(1), [1, 1, 1], (1.0, 1, 1), np.ones(3, dtype=np.float32)):
+        np.testing.assert_array_equal(counting_numbers(graph, rho), np.ones(3))
+
+
+def loopy_model(seed):
+    """A model with cycles: pairwise for even seeds, mixed arity and label counts for odd ones."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 8))
+    pairwise = seed % 2 == 0
+    labels = np.full(n, rng.integers(2, 4)) if pairwise else rng.integers(2, 4, size=n)
+    arities = np.full(2 * n, 2) if pairwise else rng.integers(2, 4, size=2 * n)
+    factors = [tuple(rng.choice(n, size=arity, replace=False)) for arity in arities[: rng.integers(n, 2 * n + 1)]]
+    return random_potentials(Graph(labels, factors), rng, rng.uniform(0.5, 2) if seed < 100 else 2.0)
+
+
+@pytest.mark.filterwarnings("ignore::backfield.ConvergenceWarning")
+def test_bounds_on_200_loopy_models():
+    """Mean field <= log Z <= TRW, which converges on at least 95 %: the acceptance line of the project."""
+    converged = 0
+    for seed in range(200):
+        theta = loopy_model(seed)
+        log_z = BruteForce().infer(theta).log_partition
+        for n_iter in (0, 1, 100):
+            assert MeanField(n_iter=n_iter).infer(theta).log_partition <= log_z + 1e-9
+        run = TreeReweighted(rho="trees", n_iter=5000, tol=1e-8, damping=0.3).infer(theta)
+        assert run.bound == "upper"
+        if run.converged:
+            converged += 1
+            assert run.log_partition >= log_z - 1e-7
+    assert converged >= 190
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(theta=strategies.potentials(scales=(0.3, 1.0)))
+def test_bound_on_any_graph(theta):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.ConvergenceWarning)
+        run = TreeReweighted(n_iter=3000, tol=1e-9, damping=0.2).infer(theta)
+    if run.converged:
+        assert run.log_partition >= enumerate_model(theta)[0] - 1e-7
+
+
+# derivatives
+
+
+def value_and_adjoint(engine, n_iter, c, alpha, state=None):
+    """<c, mu> + alpha log Z after n_iter sweeps and its adjoints, through the contract of the engine alone."""
+    state = engine.init() if state is None else state.copy()
+    tape = []
+    for t in range(n_iter):
+        tape.append(state.copy())
+        engine.sweep(state, t)
+    mu = engine.marginals(state)
+    value = (c * mu.vector()).sum() + alpha * engine.log_partition(mu)
+    d_theta = engine.adjoint()
+    d_mu = mu.like(c + engine.log_partition_vjp(mu, d_theta, alpha).vector())
+    d_state = np.zeros_like(state)
+    engine.marginals_vjp(state, d_mu, d_state, d_theta)
+    for t in reversed(range(n_iter)):
+        engine.sweep_vjp(tape[t], state, t, d_state, d_theta)
+        state = tape[t]
+    return value, d_theta, d_state
+
+
+def difference(function, x, step=1e-6):
+    out = np.zeros(x.size)
+    for i in range(x.size):
+        moved = [x.copy(), x.copy()]
+        moved[0].flat[i] += step
+        moved[1].flat[i] -= step
+        out[i] = (function(moved[0]) - function(moved[1])) / (2 * step)
+    return out.reshape(x.shape)
+
+
+@pytest.mark.parametrize("n_iter", [1, 3])
+@pytest.mark.parametrize("kind", [1.0, 0.5, 0.7, "array"])
+@pytest.mark.parametrize("wanted", [SETTINGS[0], SETTINGS[1], SETTINGS[2], SETTINGS[5]], ids=str)
+@pytest.mark.parametrize(("name", "family"), RUNS)
+def test_adjoints(name, family, wanted, kind, n_iter):
+    if family == "lattice" and (wanted or kind == "array"):
+        return
+    graph = GRAPHS[name]
+    rng = np.random.default_rng(2)
+    theta = random_potentials(graph, rng)
+    c, alpha = rng.normal(size=len(theta.vector())), 0.7
+    method = TreeReweighted(rho=some_rho(graph, kind), family=family, **wanted)
+    engine = method.engine(theta)
+
+    def value(**changes):
+        part = changes.pop("theta", theta)
+        return value_and_adjoint(method.replace(**changes).engine(part), n_iter, c, alpha)[0]
+
+    _, adjoint, d_init = value_and_adjoint(engine, n_iter, c, alpha)
+    d_theta = adjoint.potentials(graph).vector()
+    np.testing.assert_allclose(d_theta, difference(lambda x: value(theta=theta.like(x)), theta.vector()), atol=1e-7)
+
+    # Adjoints of messages are those of their logs.
+    logs = engine.init() if family == "log" else np.log(engine.init())
+    state = (lambda x: x) if family == "log" else np.exp
+    by_init = difference(lambda x: value_and_adjoint(engine, n_iter, c, alpha, state(x))[0], logs)
+    np.testing.assert_allclose(d_init, by_init, atol=1e-7)
+
+    if family == "log":
+        by_rho = difference(lambda x: value(rho=x), np.array(method.counting_numbers(graph)))
+        np.testing.assert_allclose(adjoint.parameters["rho"], by_rho, atol=1e-7)
+        if method.damping:
+            by_damping = difference(lambda x: value(damping=float(x[0])), np.array([method.damping]))
+            np.testing.assert_allclose(adjoint.parameters["damping"], by_damping, atol=1e-7)
+
+
+@pytest.mark.parametrize("family", ["general", "log"])
+def test_adjoints_of_unary_marginals_alone(family):
+    """Factor tables of d_mu may be left empty."""
+    theta = random_potentials(MIXED, np.random.default_rng(0))
+    engine = LoopyBP(family=family).engine(theta)
+    state = engine.init()
+    engine.sweeps(state, 0, 2)
+    d_unary = np.random.default_rng(1).normal(size=len(theta.unary_flat))
+    results = []
+    for tables in (np.empty(0), np.zeros(len(theta.factors_flat))):
+        adjoint, d_state = engine.adjoint(), np.zeros_like(state)
+        engine.marginals_vjp(state, bf.Potentials.from_flat(MIXED, d_unary, tables), d_state, adjoint)
+        results.append(np.concatenate([d_state, adjoint.potentials(MIXED).vector()]))
+    np.testing.assert_allclose(results[0], results[1], atol=1e-14)
+    assert engine.marginals(state, factors=False).factors_flat.size == 0
+
+
+def test_adjoints_with_forbidden_configurations():
+    """On entries that are possible; forbidden ones have no derivative."""
+    rng = np.random.default_rng(3)
+    values = random_potentials(MIXED, rng).vector()
+    forbidden = rng.random(len(values)) < 0.1
+    forbidden[: MIXED.layout.var_ptr[-1]] = False
+    values[forbidden] = -np.inf
+    theta = bf.Potentials.from_flat(MIXED, *np.split(values, [MIXED.layout.var_ptr[-1]]))
+    c = rng.normal(size=len(values))
+    method = TreeReweighted(rho=0.6)
+    _, adjoint, _ = value_and_adjoint(method.engine(theta), 3, c, 0.7)
+    d_theta = adjoint.potentials(MIXED).vector()
+    assert np.isfinite(d_theta).all()
+
+    def value(x):
+        moved = values.copy()
+        moved[~forbidden] = x
+        return value_and_adjoint(method.engine(theta.like(moved)), 3, c, 0.7)[0]
+
+    np.testing.assert_allclose(d_theta[~forbidden], difference(value, values[~forbidden]), atol=1e-7)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"damping": 0.3}, {"schedule": "flooding"}], ids=str)
+def test_complex_numbers_carry_derivatives(wanted):
+    """The log family takes complex theta: the imaginary part is a directional derivative without a difference."""
+    rng = np.random.default_rng(0)
+    theta = random_potentials(MIXED, rng)
+    c, direction = rng.normal(size=(2, len(theta.vector())))
+    method = TreeReweighted(rho=0.6, **wanted)
+    _, adjoint, _ = value_and_adjoint(method.replace(family="log").engine(theta), 3, c, 0.5)
+    step = 1e-30
+    value, _, _ = value_and_adjoint(method.engine(theta.like(theta.vector() + 1j * step * direction)), 3, c, 0.5)
+    assert value.imag / step == pytest.approx(adjoint.potentials(MIXED).vector() @ direction, rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "family"), RUNS)
+def test_many_sweeps_at_once(name, family):
+    theta = random_potentials(GRAPHS[name], np.random.default_rng(0))
+    for wanted in [{}] if family == "lattice" else [{}, {"schedule": "flooding"}]:
+        engine = LoopyBP(family=family, **wanted).engine(theta)
+        one, many = engine.init(), engine.init()
+        for t in range(5):
+            engine.sweep(one, t)
+        engine.sweeps(many, 0, 2)
+        engine.sweeps(many, 2, 5)
+        np.testing.assert_array_equal(one, many)
+
+
+def test_log_partition_is_added_up_in_double_precision():
+    theta = random_potentials(Graph.chain(50_000), np.random.default_rng(0))
+    for family in ("pairwise", "general", "log"):
+        high, low = (bf.infer(theta, LoopyBP(n_iter=2, family=family), dtype=t) for t in ("float64", "float32"))
+        assert low.log_partition == pytest.approx(high.log_partition, rel=2e-8)
+
+
+# known answers
+
+
+def test_known_answer_of_libdai():
+    """testfast.out lists the marginals of BP (4 digits) for several of its schedules."""
+    path = folder("libdai_tests") / "testfast.fg"
+    theta = read_fg(path)
+    text = path.with_suffix(".out").read_text()
+    blocks = re.findall(r"^(BP_\w+)\s.*\n((?:# \(\{x.*\n){16})", text, flags=re.MULTILINE)
+    assert len(blocks) >= 4
+    run = LoopyBP(n_iter=1000, tol=1e-10).infer(theta)
+    assert run.converged
+    for label, block in blocks:
+        expected = np.array(re.findall(r"\((\d\S+), ([^)]+)\)\)", block), dtype=float)
+        np.testing.assert_allclose(run.unary, expected, rtol=6e-4, atol=0, err_msg=label)
+    assert BruteForce().infer(theta).log_partition == pytest.approx(14.328233281091578, abs=1e-10)
+    bound = TreeReweighted(n_iter=5000, tol=1e-8, damping=0.3).infer(theta)
+    assert bound.converged and bound.log_partition >= 14.328233281091578
