@@ -6,7 +6,6 @@ shape. Everything else is here.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -98,6 +97,8 @@ class CRF(ClassifierMixin, SpecParams):
         resume: bool = False,
         validation: tuple[Any, Any] | None = None,
         callbacks: Sequence[Any] = (),
+        checkpoint_seconds: float = 30.0,
+        checkpoint_iterations: int = 10,
     ) -> CRF:
         """Learn the weights.
 
@@ -107,7 +108,7 @@ class CRF(ClassifierMixin, SpecParams):
             Examples and their labels (-1 = hidden).
         sample_weight : (number of examples,), optional
         checkpoint : path, optional
-            Written now and then; with ``resume`` the fit goes on from it.
+            Written every ``checkpoint_seconds`` or ``checkpoint_iterations``; with ``resume`` the fit goes on from it.
         validation : (X, y), optional
             Examples whose loss stops learners that can stop early.
         callbacks : callables (iteration, w, row) -> stop?
@@ -129,6 +130,7 @@ class CRF(ClassifierMixin, SpecParams):
             held_out = self._problem(self._examples(more, more_labels, None, fitting=False))
         learner = self._learner()
         options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
+        options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
         with _Progress(self.verbose, repr(learner)) as progress:
             result = learner.fit(problem, w, seed=self._seed(), validation=held_out, progress=progress, **options)
         self.weights_, self.trace_ = result.w, result.trace
@@ -180,8 +182,7 @@ class CRF(ClassifierMixin, SpecParams):
             self.classes_ = np.arange(max(masks))
             return
         seen = np.unique(np.concatenate([np.unique(each) for each in labels]))
-        if seen.dtype.kind in "iu":
-            seen = seen[seen >= 0]
+        seen = seen[seen >= 0] if seen.dtype.kind in "iu" else seen[seen != ""]
         if len(seen) == 0:
             raise InputError("there is nothing to learn from: all labels are hidden (-1).")
         self.classes_ = seen if len(seen) > 1 else np.union1d(seen, seen + 1 if seen.dtype.kind in "iu" else seen)
@@ -507,27 +508,30 @@ def _short(classes: np.ndarray) -> str:
 
 
 class _Progress:
-    """A progress bar through rich when ``verbose``."""
+    """A progress bar through rich, on standard error, when ``verbose``."""
 
     def __init__(self, verbose: int, title: str) -> None:
         self.verbose, self.title = verbose, title
-        self.start = time.monotonic()
 
     def __enter__(self) -> Any:
         if not self.verbose:
             return None
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self.task = self.bar.add_task(self.title)
+        columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True))
+        self.task = self.bar.add_task(self.title, total=None)
         self.bar.__enter__()
         return self._update
 
     def _update(self, row: dict[str, Any]) -> None:
-        shown = f"iteration {row['iteration']}  objective {row['objective']:.6g}"
-        if row.get("error") == row.get("error") and row.get("error") is not None:
-            shown += f"  error {row['error']:.4f}"
-        self.bar.update(self.task, description=shown)
+        shown = f"objective {row['objective']:.6g}"
+        for key in ("validation", "error"):
+            value = row.get(key)
+            if value is not None and value == value:
+                shown += f"  {key} {value:.4f}"
+        self.bar.update(self.task, description=shown, completed=row["iteration"], total=row.get("total"))
 
     def __exit__(self, *error: Any) -> None:
         if self.verbose:
