@@ -18,6 +18,7 @@ import numpy as np
 from backfield.energies import Energy
 from backfield.errors import InputError
 from backfield.execution import sum_over_chunks
+from backfield.execution.threads import N_CHUNKS
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
 from backfield.objectives import Objective, Setting, Target
@@ -208,7 +209,9 @@ class Problem:
         def evaluate(first: int, last: int) -> _Sum:
             return self._chunk(w, chosen[first:last], seed)
 
-        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add)
+        # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
+        n_chunks = N_CHUNKS if self.n_weights < 2**16 else N_CHUNKS // 8
+        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add, n_chunks)
         value = total.value / labelled + self.l2 * float(w @ w)
         gradient = total.gradient / labelled + 2 * self.l2 * w
         if not np.isfinite(value) or not np.isfinite(gradient).all():

@@ -29,9 +29,11 @@ def chunk_bounds(n: int, n_chunks: int = N_CHUNKS) -> list[tuple[int, int]]:
     return [(n * c // count, n * (c + 1) // count) for c in range(count)]
 
 
-def sum_over_chunks(evaluate: Callable[[int, int], T], n: int, n_jobs: int, add: Callable[[T, T], T]) -> T:
+def sum_over_chunks(
+    evaluate: Callable[[int, int], T], n: int, n_jobs: int, add: Callable[[T, T], T], n_chunks: int = N_CHUNKS
+) -> T:
     """Return the tree sum of ``evaluate(first, last)`` over the chunks of ``range(n)``."""
-    bounds = chunk_bounds(n)
+    bounds = chunk_bounds(n, n_chunks)
     with _libraries().limit(limits=1):
         if n_jobs <= 1 or len(bounds) == 1:
             return tree_sum((evaluate(first, last) for first, last in bounds), add)
