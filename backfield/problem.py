@@ -238,7 +238,7 @@ class Problem:
             return _Sum(0.0, np.zeros(self.n_weights), 0.0, 0)
         watch: list[tuple[float, int]] = []
         theta = self.layout.theta(w, example, self.dtype)
-        if not (np.isfinite(theta.unary_flat).all() and np.isfinite(theta.factors_flat).all()):
+        if not theta.is_finite:
             return _Sum(np.inf, np.zeros(self.n_weights), 0.0, 0)
         setting = self.setting._replace(seed=seed, watch=watch)
         value, d_theta = self.objective_info.value_and_dtheta(theta, example.target, setting)

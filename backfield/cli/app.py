@@ -16,12 +16,20 @@ from typing import Annotated, Any
 
 import typer
 
+from backfield.cli.demo import demo
+from backfield.cli.evaluate import evaluate
+from backfield.cli.fit import fit
 from backfield.cli.infer import infer
 from backfield.cli.list import list_parts
+from backfield.cli.predict import predict
 from backfield.errors import ConvergenceWarning, InputError
 
 #: Name -> function. A new command is one file and one line here.
 COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "fit": fit,
+    "predict": predict,
+    "evaluate": evaluate,
     "infer": infer,
     "list": list_parts,
 }
@@ -40,8 +48,8 @@ def run(arguments: list[str]) -> int:
     try:
         with _plain_warnings():
             return _invoke(arguments)
-    except KeyboardInterrupt:
-        return _say("interrupted.", INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        return _say(str(stop) or "interrupted.", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone; there is nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -55,7 +63,7 @@ def _invoke(arguments: list[str]) -> int:
     # Not app(): that would print errors in a box, and an empty line on Ctrl-C.
     try:
         command = typer.main.get_command(_app())
-        with command.make_context("backfield", list(arguments)) as context:
+        with command.make_context("backfield", list(arguments), obj=list(arguments)) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as stop:

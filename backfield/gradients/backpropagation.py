@@ -20,7 +20,7 @@ from backfield.inference._base import IterativeInference
 
 @dataclass(frozen=True, repr=False)
 class Backpropagation(Gradient, name="backpropagation"):
-    """Iterate the adjoint of a sweep until it changes by less than ``tol``, ``n_iter`` times at the most."""
+    """Undo sweeps until the adjoint of the state has shrunk to ``tol`` of what it was, ``n_iter`` times at the most."""
 
     tol: float = 1e-6
     n_iter: int = 10000
@@ -42,10 +42,12 @@ class Backpropagation(Gradient, name="backpropagation"):
         d_theta = engine.adjoint()
         d_state = np.zeros_like(state)
         engine.marginals_vjp(state, d_mu, d_state, d_theta)
+        # Relative: losses that are means over many variables have small adjoints from the start.
+        small = self.tol * np.abs(d_state).max(initial=0.0)
         for step in range(self.n_iter):
             # Sweeps of an alternating schedule are undone in turn; which comes first does not matter at a fixed point.
             engine.sweep_vjp(state, state.copy(), step, d_state, d_theta)
-            if np.abs(d_state).max(initial=0.0) < self.tol:
+            if np.abs(d_state).max(initial=0.0) <= small:
                 break
         else:
             warnings.warn(

@@ -15,7 +15,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.gradients._base import Gradient, LossFunction, Outcome
 from backfield.graph import Potentials
-from backfield.inference._base import DEFAULT_TOLERANCE, Adjoint, Engine, IterativeInference, largest_change
+from backfield.inference._base import Adjoint, Engine, IterativeInference, largest_change
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +70,7 @@ class Tape:
         self.n_iter = 0
         residual = np.inf
         for t in range(method.n_iter):
-            last = engine.beliefs(state) if method.tol is not None or t == method.n_iter - 1 else None
+            last = engine.beliefs(state) if method.tol is not None else None
             engine.sweep(state, t)
             self.n_iter = t + 1
             if last is not None:
@@ -79,7 +79,7 @@ class Tape:
                 break
             self._keep(state)
         self.last = state
-        self.converged = residual < (method.tol or DEFAULT_TOLERANCE)
+        self.converged = method.tol is not None and residual < method.tol
 
     def _keep(self, state: np.ndarray) -> None:
         if self.n_iter % self.spacing:

@@ -135,8 +135,7 @@ def allowed_labels(graph: Graph, labels: np.ndarray) -> np.ndarray:
 
 def check_possible(theta: Potentials) -> None:
     """Refuse potentials that forbid every label of a variable or every entry of a factor."""
-    layout_needed = not (np.isfinite(theta.unary_flat).all() and np.isfinite(theta.factors_flat).all())
-    if not layout_needed:
+    if theta.is_finite:
         return
     layout = theta.graph.layout
     best = np.maximum.reduceat(theta.unary_flat, layout.var_ptr[:-1])

@@ -97,6 +97,12 @@ class Potentials:
             total = total + self.factors_flat[layout.table_ptr[:-1] + entry].sum()
         return float(total)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no entry is forbidden (-inf): almost always answered by one sum."""
+        total = self.unary_flat.sum() + self.factors_flat.sum()
+        return bool(np.isfinite(total) or (np.isfinite(self.unary_flat).all() and np.isfinite(self.factors_flat).all()))
+
     def __repr__(self) -> str:
         return f"Potentials({self.graph!r}, {self.dtype})"
 

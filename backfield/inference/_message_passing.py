@@ -75,8 +75,7 @@ class MessagePassing(IterativeInference):
 
     def _fastest(self, theta: Potentials, rho: np.ndarray) -> str:
         graph = theta.graph
-        finite = np.isfinite(theta.unary_flat).all() and np.isfinite(theta.factors_flat).all()
-        if theta.dtype.kind == "c" or not finite:
+        if theta.dtype.kind == "c" or not theta.is_finite:
             return "log"
         if not _refusal("lattice", self, graph, rho):
             return "lattice"

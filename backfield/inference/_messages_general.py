@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield._numeric import inlined, kernel
+from backfield._numeric import inlined, kernel, label_count
+from backfield._unrolled import small_array, unrolled_kernel
 from backfield.graph import Graph, Potentials
 from backfield.inference._base import Adjoint
 from backfield.inference._messages import MessageEngine
@@ -20,7 +21,10 @@ from backfield.inference._schedule import Schedule
 
 # Columns of a program: what a message needs to know, in one row, in the order in which messages are sent.
 FIRST, COUNT, UNARY, FACTOR, SLOT = 0, 1, 2, 3, 4  # its numbers, its variable's numbers, its factor, its slot
-OTHERS, NEAR, AT, TABLE, STEP, SIDE = 5, 6, 7, 8, 9, 10  # of factors of two: the other variable, and steps in the table
+OTHERS, NEAR, AT, TABLE, SIDE = 5, 6, 7, 8, 9  # of factors of two: the other variable, and its step in the table
+
+#: Up to so many labels, kernels are compiled for their number where all variables share it.
+MOST_UNROLLED = 16
 
 
 def program(graph: Graph, schedule: Schedule) -> np.ndarray:
@@ -41,10 +45,11 @@ def program(graph: Graph, schedule: Schedule) -> np.ndarray:
         layout.msg_ptr[other],
         layout.var_ptr[neighbour],
         layout.table_ptr[c],
-        layout.stride[order],
         layout.stride[other],
     ]
     rows = np.stack(columns, axis=1)
+    if rows.size and rows.max() < 2**32:
+        rows = rows.astype(np.uint32)  # half the memory, and an index that cannot be negative costs less
     rows.flags.writeable = False
     return rows
 
@@ -58,6 +63,9 @@ class GeneralEngine(MessageEngine):
         self.program = schedule.compiled(theta.graph, "program", program)
         # None where all factors have two variables: the kernels are then compiled without the rest.
         self.wide = None if theta.graph.arity == 2 else True
+        n_labels = theta.graph.n_labels
+        self.count = label_count(n_labels) if n_labels is not None and n_labels <= MOST_UNROLLED else None
+        self.keep = damping if damping > 0 else None
         self.psi_unary = np.empty_like(theta.unary_flat)
         self.psi = np.empty_like(theta.factors_flat)
         _shift(layout.var_ptr, np.ones(theta.graph.n_variables), theta.unary_flat, self.psi_unary)
@@ -75,16 +83,17 @@ class GeneralEngine(MessageEngine):
         """Update every message once."""
         flooding = self.schedule.flooding
         source = state.copy() if flooding else state
-        args = self.psi_unary, self.psi, self.rho, self.damping, flooding, source, state
-        _sweep(self.theta.graph.layout, self.program, self.wide, self.schedule.backward(t), *args)
+        args = self.psi_unary, self.psi, self.rho, self.keep, flooding, source, state
+        _sweep(self.theta.graph.layout, self.program, self.count, self.wide, self.schedule.backward(t), *args)
 
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
         flooding = self.schedule.flooding
         current = before if flooding else after
-        args = self.psi_unary, self.psi, self.rho, self.damping, flooding, before, current, d_state
+        args = self.psi_unary, self.psi, self.rho, self.keep, flooding, before, after, current, d_state
         into = d_theta.unary, d_theta.factors
-        _sweep_vjp(self.theta.graph.layout, self.program, self.wide, not self.schedule.backward(t), *args, *into)
+        forward = not self.schedule.backward(t)
+        _sweep_vjp(self.theta.graph.layout, self.program, self.count, self.wide, forward, *args, *into)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
@@ -186,124 +195,192 @@ def _scratch(layout):  # type: ignore[no-untyped-def]
     return layout.labels.max(), together, arity
 
 
-@kernel
-def _sweep(layout, program, wide, backward, psi_u, psi, rho, damping, flooding, source, state):  # type: ignore[no-untyped-def]
+@unrolled_kernel
+def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flooding, source, state):  # type: ignore[no-untyped-def]
+    """Update every message; ``count`` has as many items as every variable has labels, or is None."""
     labels, together, arity = _scratch(layout)
     dtype = state.dtype
     b = np.empty_like(psi_u)
-    q = np.empty(together, dtype)
-    out = np.empty(labels, dtype)
-    digits = np.empty(arity, np.int64)
     _products(layout, psi_u, rho, source, b)
+    if count is None:
+        q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
+    else:
+        q, out, old = small_array(count, state), small_array(count, state), small_array(count, state)
+    if wide is not None:
+        parts, message, digits = np.empty(together, dtype), np.empty(labels, dtype), np.empty(arity, np.int64)
     n = len(program)
     for position in range(n):
         row = program[n - 1 - position if backward else position]
-        first, count, unary = row[FIRST], row[COUNT], row[UNARY]
+        first, unary = row[FIRST], row[UNARY]
+        size = row[COUNT] if count is None else len(count)
         if wide is None or row[OTHERS] > 0:
-            near, at, start, step, side = row[NEAR], row[AT], row[TABLE], row[STEP], row[SIDE]
-            others = row[OTHERS]
-            if others == 2 and count == 2:  # loops of two cost more than what they do
-                w0 = b[at] / source[near]
-                w1 = b[at + 1] / source[near + 1]
-                out[0] = psi[start] * w0 + psi[start + side] * w1
-                out[1] = psi[start + step] * w0 + psi[start + step + side] * w1
-            elif side == 1:
-                for y in range(others):
-                    q[y] = b[at + y] / source[near + y]
-                for x in range(count):
+            near, at, start = row[NEAR], row[AT], row[TABLE]
+            others = row[OTHERS] if count is None else len(count)
+            for y in range(others):
+                q[y] = b[at + y]
+            for y in range(others):
+                q[y] /= source[near + y]
+            if row[SIDE] == 1:
+                for x in range(size):
                     total = dtype.type(0)
                     for y in range(others):
-                        total += psi[start + y] * q[y]
+                        total += psi[start + x * others + y] * q[y]
                     out[x] = total
-                    start += step
             else:
-                for x in range(count):
+                for x in range(size):
                     out[x] = dtype.type(0)
                 for y in range(others):
-                    weight = b[at + y] / source[near + y]
-                    for x in range(count):
-                        out[x] += psi[start + x] * weight
-                    start += side
+                    weight = q[y]
+                    for x in range(size):
+                        out[x] += psi[start + y * size + x] * weight
         if wide is not None and row[OTHERS] == 0:
-            _transfer(layout, row[SLOT], psi, b, source, q, digits, out)
-        if damping > 0:
-            for x in range(count):
-                out[x] = source[first + x] ** dtype.type(damping) * out[x] ** dtype.type(1 - damping)
+            _transfer(layout, row[SLOT], psi, b, source, parts, digits, message)
+            for x in range(size):
+                out[x] = message[x]
+        for x in range(size):
+            old[x] = source[first + x]
+        if damping is not None:
+            for x in range(size):
+                out[x] = old[x] ** dtype.type(damping) * out[x] ** dtype.type(1 - damping)
         total = dtype.type(0)
-        for x in range(count):
+        for x in range(size):
             total += out[x]
         scale = dtype.type(1) / total
-        power = rho[row[FACTOR]]
-        for x in range(count):
-            value = out[x] * scale
-            if not flooding:
-                b[unary + x] *= _power(value / state[first + x], power)
-            state[first + x] = value
+        for x in range(size):
+            state[first + x] = out[x] * scale
+        if not flooding:
+            power = rho[row[FACTOR]]
+            for x in range(size):  # a division beside the one above: the next message may wait for this belief
+                out[x] /= total * old[x]
+            if power == 0.5:
+                for x in range(size):
+                    out[x] = np.sqrt(out[x])
+            elif power != 1:
+                for x in range(size):
+                    out[x] = out[x] ** dtype.type(power)
+            for x in range(size):
+                b[unary + x] *= out[x]
 
 
-@kernel
+@unrolled_kernel
 def _sweep_vjp(  # type: ignore[no-untyped-def]
-    layout, program, wide, backward, psi_u, psi, rho, damping, flooding, before, current, d_state, d_unary, d_factors
-):
+    layout, program, count, wide, backward, psi_u, psi, rho, damping, flooding, before, after, current, d_state,
+    d_unary, d_factors,
+):  # fmt: skip
     """Undo one sweep; ``current`` starts as the state after it (flooding: before it) and is rolled back."""
     labels, together, arity = _scratch(layout)
     dtype = before.dtype
     b = np.empty_like(psi_u)
-    q = np.empty(together, dtype)
-    out = np.empty(labels, dtype)
-    h = np.empty(labels, dtype)
-    digits = np.empty(arity, np.int64)
+    _products(layout, psi_u, rho, current, b)
+    if count is None:
+        q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
+        h, share = np.empty(labels, dtype), np.empty(labels, dtype)
+    else:
+        q, out, old = small_array(count, psi), small_array(count, psi), small_array(count, psi)
+        h, share = small_array(count, psi), small_array(count, psi)
+    if wide is not None:
+        parts, message, digits = np.empty(together, dtype), np.empty(labels, dtype), np.empty(arity, np.int64)
     running = np.zeros_like(d_unary)
     incoming = d_state
     if flooding:
         incoming = d_state.copy()
         d_state[:] = dtype.type(0)
-    keep, take = dtype.type(damping), dtype.type(1 - damping)
-    _products(layout, psi_u, rho, current, b)
+    keep = dtype.type(0)
+    if damping is not None:
+        keep = dtype.type(damping)
     n = len(program)
     for position in range(n):
         row = program[n - 1 - position if backward else position]
-        first, count, unary = row[FIRST], row[COUNT], row[UNARY]
-        power = dtype.type(rho[row[FACTOR]])
-        excess = dtype.type(0)
-        for x in range(count):
-            if flooding:
-                h[x] = incoming[first + x]
+        first, unary = row[FIRST], row[UNARY]
+        size = row[COUNT] if count is None else len(count)
+        power = rho[row[FACTOR]]
+        factor = dtype.type(power)
+        for x in range(size):
+            h[x] = incoming[first + x]
+        if flooding:
+            for x in range(size):
                 d_state[first + x] += keep * h[x]
-            else:
-                share = power * running[unary + x]
-                h[x] = d_state[first + x] + share
-                d_state[first + x] = keep * h[x] - share
-                b[unary + x] *= _power(before[first + x] / current[first + x], rho[row[FACTOR]])
-                current[first + x] = before[first + x]
-            out[x] = dtype.type(0)
+            for x in range(size):
+                out[x] = after[first + x]
+        else:
+            for x in range(size):
+                share[x] = factor * running[unary + x]
+            for x in range(size):
+                h[x] += share[x]
+            for x in range(size):
+                d_state[first + x] = keep * h[x] - share[x]
+            for x in range(size):
+                out[x] = current[first + x]
+            for x in range(size):
+                old[x] = before[first + x]
+            for x in range(size):
+                current[first + x] = old[x]
+            for x in range(size):
+                old[x] /= out[x]
+            if power == 0.5:
+                for x in range(size):
+                    old[x] = np.sqrt(old[x])
+            elif power != 1:
+                for x in range(size):
+                    old[x] = old[x] ** factor
+            for x in range(size):
+                b[unary + x] *= old[x]
+        excess = dtype.type(0)
+        for x in range(size):
             excess += h[x]
-        for x in range(count):
-            h[x] -= excess / count
+        excess /= size
+        for x in range(size):
+            h[x] -= excess
+        scale = dtype.type(1) / factor
         if wide is None or row[OTHERS] > 0:
-            near, at, start, step, side = row[NEAR], row[AT], row[TABLE], row[STEP], row[SIDE]
-            for y in range(row[OTHERS]):
-                q[y] = b[at + y] / current[near + y]
-                for x in range(count):
-                    out[x] += psi[start + y * side + x * step] * q[y]
-            for x in range(count):
-                h[x] *= take / out[x]
-            scale = dtype.type(1) / power
-            for y in range(row[OTHERS]):
+            near, at, start = row[NEAR], row[AT], row[TABLE]
+            others = row[OTHERS] if count is None else len(count)
+            for y in range(others):
+                q[y] = b[at + y]
+            for y in range(others):
+                q[y] /= current[near + y]
+            # The message before its normalisation: known up to a factor, which one of its entries gives.
+            across = row[SIDE] == 1
+            if damping is None:
                 total = dtype.type(0)
-                for x in range(count):
-                    value = psi[start + x * step] * q[y] * h[x]
-                    d_factors[start + x * step] += value * scale
-                    total += value
-                running[at + y] += total
-                d_state[near + y] -= total
-                start += side
+                for y in range(others):
+                    total += q[y] * psi[start + (y if across else y * size)]
+                total /= out[0]
+                for x in range(size):
+                    out[x] *= total
+            else:
+                for x in range(size):
+                    total = dtype.type(0)
+                    for y in range(others):
+                        total += q[y] * psi[start + (x * others + y if across else y * size + x)]
+                    out[x] = total
+            for x in range(size):
+                h[x] *= (dtype.type(1) - keep) / out[x]
+            if across:
+                for y in range(others):
+                    share[y] = dtype.type(0)
+                for x in range(size):
+                    for y in range(others):
+                        value = psi[start + x * others + y] * h[x] * q[y]
+                        d_factors[start + x * others + y] += value * scale
+                        share[y] += value
+            else:
+                for y in range(others):
+                    total = dtype.type(0)
+                    for x in range(size):
+                        value = psi[start + y * size + x] * h[x] * q[y]
+                        d_factors[start + y * size + x] += value * scale
+                        total += value
+                    share[y] = total
+            for y in range(others):
+                running[at + y] += share[y]
+            for y in range(others):
+                d_state[near + y] -= share[y]
         if wide is not None and row[OTHERS] == 0:
-            _transfer(layout, row[SLOT], psi, b, current, q, digits, out)
-            for x in range(count):
-                h[x] *= take / out[x]
-            scale = dtype.type(1) / power
-            _transfer_vjp(layout, row[SLOT], psi, scale, q, h, digits, running, d_state, d_factors)
+            _transfer(layout, row[SLOT], psi, b, current, parts, digits, message)
+            for x in range(size):
+                message[x] = h[x] * (dtype.type(1) - keep) / message[x]
+            _transfer_vjp(layout, row[SLOT], psi, scale, parts, message, digits, running, d_state, d_factors)
     _distribute(layout, rho, running, d_state, d_unary)
 
 

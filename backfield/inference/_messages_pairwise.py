@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield._numeric import kernel, label_count
+from backfield._unrolled import small_array, unrolled_kernel
 from backfield.graph import Graph, Potentials
 from backfield.inference._base import Adjoint
 from backfield.inference._messages import MessageEngine
@@ -30,7 +31,7 @@ class Links(NamedTuple):
     stop: np.ndarray  # (n,) ... and the place after its last
     place: np.ndarray  # (S,) place of a slot
     reverse: np.ndarray  # (S,) place of the message over the same edge, the other way
-    receiver: np.ndarray  # (S,) variable that a place belongs to
+    edge: np.ndarray  # (S,) number of the edge of a place, counted at the first of its two places
 
 
 class Visits(NamedTuple):
@@ -52,10 +53,13 @@ def links(graph: Graph, schedule: Schedule) -> Links:
     place = np.empty(graph.n_slots, dtype=np.int64)
     place[by_place] = np.arange(graph.n_slots)
     receiver = scope[by_place]
+    reverse = place[by_place ^ 1]
+    here = np.arange(graph.n_slots)
+    edge = (np.cumsum(here < reverse) - 1)[np.minimum(here, reverse)]
     start = np.zeros(graph.n_variables, dtype=np.int64)
     change = np.flatnonzero(np.diff(receiver, prepend=-1))
     start[receiver[change]] = change
-    return Links(*map(_frozen, (start, start + graph.degree, place, place[by_place ^ 1], receiver)))
+    return Links(*map(_frozen, (start, start + graph.degree, place, reverse, edge)))
 
 
 def visits(graph: Graph, schedule: Schedule) -> Visits:
@@ -124,7 +128,7 @@ class PairwiseEngine(MessageEngine):
         if self.schedule.flooding:
             current, incoming = before, d_state.copy()
             d_state[:] = 0
-        args = self.uniform, self.powers, self.psi_unary, self.psi, self.keep, before, current, incoming, d_state
+        args = self.uniform, self.powers, self.psi_unary, self.psi, self.keep, before, after, current, incoming, d_state
         into = d_theta.unary.reshape(self.psi_unary.shape), d_theta.tables
         _sweep_vjp(self.count, self.links, self.visits, not self.schedule.backward(t), *args, *into)
 
@@ -161,20 +165,23 @@ class PairwiseEngine(MessageEngine):
 
 
 class PairwiseAdjoint(Adjoint):
-    """``tables`` (S, L, L): adjoint of theta_c / rho_c divided by psi, for each directed message."""
+    """``tables`` (F, L, L), in the order of ``Links.edge``: adjoint of theta_c / rho_c divided by psi."""
 
     def __init__(self, engine: PairwiseEngine) -> None:
         super().__init__(engine.theta)
         self.engine = engine
-        self.tables = np.zeros_like(engine.psi)
+        self.tables = self._zeros()
 
     def potentials(self, graph: Graph) -> Potentials:
-        """Return d_theta: both directions of each edge together."""
+        """Return d_theta."""
         engine = self.engine
         into = self.factors.reshape(graph.n_factors, *self.tables.shape[1:])
-        _fold(engine.links.place, engine.rho, engine.psi, self.tables, into)
-        self.tables[:] = 0
+        _fold(engine.count, engine.links, engine.rho, engine.psi, self.tables, into)
+        self.tables = self._zeros()
         return Potentials.from_flat(graph, self.unary, self.factors)
+
+    def _zeros(self) -> np.ndarray:
+        return np.zeros((self.engine.theta.graph.n_factors, *self.engine.psi.shape[1:]), self.engine.psi.dtype)
 
 
 @kernel
@@ -200,56 +207,36 @@ def _direct(place, rho, tables, psi, powers):  # type: ignore[no-untyped-def]
                 psi[there, b, a] = tables[c, a, b]
 
 
-@kernel
-def _fold(place, rho, psi, tables, d_factors):  # type: ignore[no-untyped-def]
-    L = psi.shape[1]
-    for c in range(len(d_factors)):
-        here, there = place[2 * c], place[2 * c + 1]
-        scale = psi.dtype.type(1 / rho[c])
-        for a in range(L):
-            for b in range(L):
-                d_factors[c, a, b] += scale * psi[here, a, b] * (tables[here, a, b] + tables[there, b, a])
-
-
-@kernel
-def _product(count, links, uniform, powers, psi_u, m, i, p):  # type: ignore[no-untyped-def]
-    """Write psi_i prod_d m_d^rho_d to p."""
+@unrolled_kernel
+def _fold(count, links, rho, psi, tables, d_factors):  # type: ignore[no-untyped-def]
+    """Add the adjoints of theta_c / rho_c to those of theta; tables are turned to the first of an edge's two places."""
     L = len(count)
-    first, last = links.start[i], links.stop[i]
-    for a in range(L):
-        p[a] = m.dtype.type(1)
-    if uniform is None:
-        for s in range(first, last):
+    for c in range(len(d_factors)):
+        here, there = np.uint64(links.place[2 * c]), np.uint64(links.place[2 * c + 1])
+        table, weight, out = tables[links.edge[here]], psi[here], d_factors[c]
+        scale = psi.dtype.type(1 / rho[c])
+        if here < there:
             for a in range(L):
-                p[a] *= m[s, a] ** powers[s]
-    else:
-        for s in range(first, last):
-            incoming = m[s]
+                for b in range(L):
+                    out[a, b] += scale * weight[a, b] * table[a, b]
+        else:
             for a in range(L):
-                p[a] *= incoming[a]
-        if uniform == 0.5:
-            for a in range(L):
-                p[a] = np.sqrt(p[a])
-        elif uniform != 1:
-            power = m.dtype.type(uniform)
-            for a in range(L):
-                p[a] = p[a] ** power
-    for a in range(L):
-        p[a] *= psi_u[i, a]
+                for b in range(L):
+                    out[a, b] += scale * weight[a, b] * table[b, a]
 
 
-# The products and transfers below are written out in both kernels: a function that is handed rows of an array counts
+# Products and transfers are written out in all kernels: a function that is handed rows of an array counts
 # references for each of them, which costs as much as a binary message.
 
 
-@kernel
+@unrolled_kernel
 def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u, psi, damping, source, state):  # type: ignore[no-untyped-def]
     """Do sweeps first .. last - 1."""
     L = len(count)
     dtype = state.dtype
-    p = np.empty(L, dtype)
-    q = np.empty(L, dtype)
-    out = np.empty(L, dtype)
+    p = small_array(count, state)
+    q = small_array(count, state)
+    out = small_array(count, state)
     n = len(visits.variable)
     for step in range((last - first) * n):
         t, v = first + step // n, step % n
@@ -266,13 +253,13 @@ def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u,
         for a in range(L):
             p[a] *= psi_u[i, a]
         for at in range(visits.ptr[g], visits.ptr[g + 1]):
-            s = visits.sends[at]
-            w = links.reverse[s]
+            s = np.uint64(visits.sends[at])  # unsigned: an index that might count from the end costs instructions
+            w = np.uint64(links.reverse[s])
             incoming, table, target = source[s], psi[s], state[w]
             for a in range(L):
                 q[a] = p[a] / incoming[a]
                 out[a] = dtype.type(0)
-            for a in range(0, L - L % 4, 4):  # four rows at a time: fewer passes over out, which lives in memory
+            for a in range(0, L - L % 4, 4):  # four rows at a time: fewer passes over out
                 q0, q1, q2, q3 = q[a], q[a + 1], q[a + 2], q[a + 3]
                 for b in range(L):
                     out[b] += (q0 * table[a, b] + q1 * table[a + 1, b]) + (q2 * table[a + 2, b] + q3 * table[a + 3, b])
@@ -291,33 +278,32 @@ def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u,
                 target[b] = out[b] * scale
 
 
-@kernel
+@unrolled_kernel
 def _sweep_vjp(  # type: ignore[no-untyped-def]
-    count, links, visits, backward, uniform, powers, psi_u, psi, damping, before, current, incoming, d_state,
+    count, links, visits, backward, uniform, powers, psi_u, psi, damping, before, after, current, incoming, d_state,
     d_unary, d_tables,
 ):  # fmt: skip
     """Undo one sweep.
 
-    ``current`` starts as the state after the sweep and is rolled back. After flooding it is the state before, and
-    ``incoming`` the adjoint of the state after, while ``d_state`` starts at zero.
+    ``current`` is the state after the sweep, which is rolled back. After flooding it is the state before, and
+    ``incoming`` the adjoint of the state after, while ``d_state`` starts at zero. All messages that a visit reads get
+    their adjoint at once, as every message that it sends has had its own by then.
     """
     L = len(count)
     dtype = before.dtype
-    p = np.empty(L, dtype)
-    q = np.empty(L, dtype)
-    out = np.empty(L, dtype)
-    h = np.empty(L, dtype)
-    running = np.zeros_like(d_unary)
+    p, q, out = small_array(count, psi), small_array(count, psi), small_array(count, psi)
+    h, row, column = small_array(count, psi), small_array(count, psi), small_array(count, psi)
+    running = small_array(count, psi)
     keep = dtype.type(0)
     if damping is not None:
         keep = dtype.type(damping)
-    take = dtype.type(1) - keep
     n = len(visits.variable)
     for v in range(n):
         g = n - 1 - v if backward else v
         i = visits.variable[g]
         for a in range(L):
             p[a] = dtype.type(1)
+            running[a] = dtype.type(0)
         for s in range(links.start[i], links.stop[i]):
             for a in range(L):
                 p[a] *= current[s, a] if uniform is not None else current[s, a] ** powers[s]
@@ -327,85 +313,120 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         for a in range(L):
             p[a] *= psi_u[i, a]
         for at in range(visits.ptr[g], visits.ptr[g + 1]):
-            s = visits.sends[at]
-            w = links.reverse[s]
-            j = links.receiver[w]
-            table, d_table, listened = psi[s], d_tables[s], current[s]
+            s = np.uint64(visits.sends[at])
+            w = np.uint64(links.reverse[s])
+            turned, d_table, listened = psi[w], d_tables[links.edge[s]], current[s]
             for a in range(L):
                 q[a] = p[a] / listened[a]
-                out[a] = dtype.type(0)
-            for a in range(0, L - L % 4, 4):
-                q0, q1, q2, q3 = q[a], q[a + 1], q[a + 2], q[a + 3]
+            # The message before its normalisation: known up to a factor, which one of its entries gives.
+            scale = dtype.type(1) - keep
+            if damping is None:
                 for b in range(L):
-                    out[b] += (q0 * table[a, b] + q1 * table[a + 1, b]) + (q2 * table[a + 2, b] + q3 * table[a + 3, b])
-            for a in range(L - L % 4, L):
-                q0 = q[a]
+                    out[b] = after[w, b]
+                total = dtype.type(0)
+                for a in range(L):
+                    total += q[a] * turned[0, a]
+                scale = out[0] / total
+            else:
                 for b in range(L):
-                    out[b] += q0 * table[a, b]
+                    total = dtype.type(0)
+                    for a in range(L):
+                        total += q[a] * turned[b, a]
+                    out[b] = total
+            # One array of the heap in each loop: the compiler then knows that nothing overlaps.
+            if incoming is None:
+                for b in range(L):
+                    h[b] = d_state[w, b]
+                for b in range(L):
+                    d_state[w, b] = keep * h[b]
+                for b in range(L):
+                    row[b] = before[w, b]
+                for b in range(L):
+                    current[w, b] = row[b]
+            else:
+                for b in range(L):
+                    h[b] = incoming[w, b]
+                for b in range(L):
+                    d_state[w, b] += keep * h[b]
             excess = dtype.type(0)
             for b in range(L):
-                if incoming is not None:
-                    value = incoming[w, b]
-                    d_state[w, b] += keep * value
-                else:
-                    share = powers[w] * running[j, b]
-                    value = d_state[w, b] + share
-                    d_state[w, b] = keep * value - share
-                    current[w, b] = before[w, b]
-                h[b] = value
-                excess += value
-            excess /= dtype.type(L)
+                excess += h[b]
+            excess *= dtype.type(1 / L)
             for b in range(L):
-                h[b] = take * (h[b] - excess) / out[b]
+                h[b] = scale * (h[b] - excess) / out[b]
             for a in range(L):
-                qa = q[a]
-                total = dtype.type(0)
+                row[a] = q[a] if s < w else h[a]
+                column[a] = h[a] if s < w else q[a]
+            for a in range(L):
+                weight = row[a]
                 for b in range(L):
-                    total += table[a, b] * h[b]
-                    d_table[a, b] += qa * h[b]
-                total *= qa
-                running[i, a] += total
-                d_state[s, a] -= total
-    for i in range(len(psi_u)):
-        for s in range(links.start[i], links.stop[i]):
+                    d_table[a, b] += weight * column[b]
             for a in range(L):
-                d_state[s, a] += powers[s] * running[i, a]
+                out[a] = dtype.type(0)
+            for b in range(L):
+                weight = h[b]
+                for a in range(L):
+                    out[a] += weight * turned[b, a]
+            for a in range(L):
+                out[a] *= q[a]
+                running[a] += out[a]
+            for a in range(L):
+                d_state[s, a] -= out[a]
+        for s in range(links.start[i], links.stop[i]):
+            power = powers[s]
+            for a in range(L):
+                d_state[s, a] += power * running[a]
         for a in range(L):
-            d_unary[i, a] += running[i, a]
+            d_unary[i, a] += running[a]
 
 
-@kernel
+@unrolled_kernel
 def _beliefs(count, links, uniform, powers, psi_u, m, mu):  # type: ignore[no-untyped-def]
     L = len(count)
+    dtype = m.dtype
+    p = small_array(count, m)
     for i in range(len(psi_u)):
-        row = mu[i]
-        _product(count, links, uniform, powers, psi_u, m, i, row)
-        total = m.dtype.type(0)
         for a in range(L):
-            total += row[a]
+            p[a] = dtype.type(1)
+        for s in range(links.start[i], links.stop[i]):
+            for a in range(L):
+                p[a] *= m[s, a] if uniform is not None else m[s, a] ** powers[s]
+        if uniform is not None and uniform != 1:
+            for a in range(L):
+                p[a] = np.sqrt(p[a]) if uniform == 0.5 else p[a] ** dtype.type(uniform)
+        total = dtype.type(0)
         for a in range(L):
-            row[a] /= total
+            p[a] *= psi_u[i, a]
+            total += p[a]
+        scale = dtype.type(1) / total
+        for a in range(L):
+            mu[i, a] = p[a] * scale
 
 
-@kernel
+@unrolled_kernel
 def _factor_beliefs(count, links, scopes, psi, mu_u, m, mu):  # type: ignore[no-untyped-def]
     L = len(count)
-    q = np.empty(L, m.dtype)
+    dtype = m.dtype
+    q, weight = small_array(count, m), small_array(count, m)
     for c in range(len(scopes)):
-        here, there = links.place[2 * c], links.place[2 * c + 1]
-        i, j = scopes[c, 0], scopes[c, 1]
+        here, there = np.uint64(links.place[2 * c]), np.uint64(links.place[2 * c + 1])
+        i, j = np.uint64(scopes[c, 0]), np.uint64(scopes[c, 1])
+        table, out = psi[here], mu[c]
+        for a in range(L):
+            weight[a] = mu_u[i, a] / m[here, a]
         for b in range(L):
             q[b] = mu_u[j, b] / m[there, b]
-        total = m.dtype.type(0)
+        total = dtype.type(0)
         for a in range(L):
-            weight = mu_u[i, a] / m[here, a]
+            row = dtype.type(0)
             for b in range(L):
-                mu[c, a, b] = psi[here, a, b] * weight * q[b]
-                total += mu[c, a, b]
-        scale = m.dtype.type(1) / total
+                row += table[a, b] * q[b]
+            total += weight[a] * row
+        scale = dtype.type(1) / total
         for a in range(L):
+            share = weight[a] * scale
             for b in range(L):
-                mu[c, a, b] *= scale
+                out[a, b] = table[a, b] * (share * q[b])
 
 
 @kernel

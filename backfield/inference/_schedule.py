@@ -74,9 +74,7 @@ def build(graph: Graph, schedule: str) -> Schedule:
 def explicit(graph: Graph, order: object) -> Schedule:
     """Check and wrap an order given by the user; it runs forward, then backward."""
     if not is_permutation(order, graph.n_slots):
-        raise InputError(
-            f"order must be a permutation of the {graph.n_slots} slots (message k goes to variable scope[k])."
-        )
+        raise InputError(f"order must be a permutation of the {graph.n_slots} slots (message k goes to variable scope[k]).")
     return Schedule(np.array(order, dtype=np.int64), alternate=True, flooding=False)
 
 

@@ -1,6 +1,16 @@
 """Files that other people's tools read and write."""
 
+from backfield.io.columns import read_column_file as read_column_file
+from backfield.io.columns import write_column_file as write_column_file
+from backfield.io.data import Data as Data
+from backfield.io.data import read_data as read_data
+from backfield.io.images import read_image_folder as read_image_folder
+from backfield.io.images import write_mask as write_mask
 from backfield.io.libdai import read_fg as read_fg
+from backfield.io.preprocessing import Preprocessing as Preprocessing
+from backfield.io.preprocessing import choose_preprocessing as choose_preprocessing
+from backfield.io.tables import read_npz as read_npz
+from backfield.io.tables import write_npz as write_npz
 from backfield.io.uai import read_evidence as read_evidence
 from backfield.io.uai import read_mar as read_mar
 from backfield.io.uai import read_pr as read_pr

@@ -107,11 +107,11 @@ def write_atomic(path: str | Path, text: str) -> None:
     """Write a file so that nobody ever sees half of it."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():  # a pipe or a terminal cannot be replaced
-        target.write_text(text)
+        target.write_text(text, encoding="utf-8")
         return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with open(temporary, "x", encoding="ascii", newline="\n") as file:
+        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
         os.replace(temporary, target)
     finally:

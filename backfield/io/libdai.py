@@ -79,16 +79,12 @@ def _read_block(numbers: Numbers, at: int, c: int, labels: dict[int, int], budge
     return _Block(scope, table.reshape(shape[::-1]).T.ravel()), at + 1 + 2 * listed
 
 
-def _learn_labels(
-    numbers: Numbers, at: int, c: int, scope: np.ndarray, shape: np.ndarray, labels: dict[int, int]
-) -> None:
+def _learn_labels(numbers: Numbers, at: int, c: int, scope: np.ndarray, shape: np.ndarray, labels: dict[int, int]) -> None:
     if len(set(scope.tolist())) < len(scope):
         raise numbers.error(at, f"factor {c} names a variable twice.")
     for k, (i, count) in enumerate(zip(scope.tolist(), shape.tolist(), strict=True)):
         if i >= MAX_UNLISTED_LABELS:
-            raise numbers.error(
-                at + k, f"factor {c} names variable {i}; the largest number is {MAX_UNLISTED_LABELS - 1}."
-            )
+            raise numbers.error(at + k, f"factor {c} names variable {i}; the largest number is {MAX_UNLISTED_LABELS - 1}.")
         if count < 1:
             raise numbers.error(at + len(scope) + k, f"variable {i} has {count} labels; at least 1 is needed.")
         if labels.setdefault(i, count) != count:

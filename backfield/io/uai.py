@@ -62,9 +62,7 @@ def _read_labels(numbers: Numbers) -> tuple[np.ndarray, int]:
         raise numbers.error(1 + bad, f"variable {bad} has {labels[bad]} labels; at least 1 is needed.")
     if labels.astype(np.float64).sum() > len(numbers) + MAX_UNLISTED_LABELS:
         bad = int(np.argmax(labels))
-        raise numbers.error(
-            1 + bad, f"variable {bad} has {labels[bad]} labels, more than the file can have tables for."
-        )
+        raise numbers.error(1 + bad, f"variable {bad} has {labels[bad]} labels, more than the file can have tables for.")
     return labels, 1 + n
 
 
@@ -205,9 +203,7 @@ def read_evidence(path: str | Path, n: int | None = None) -> np.ndarray:
     # A set has an odd number of integers; the older form puts one before it.
     start = 1 - len(values) % 2
     if start == 1 and values[0] != 1:
-        raise numbers.error(
-            0, f"{values[0]} observations are announced and {len(values) - 1} numbers follow, not pairs."
-        )
+        raise numbers.error(0, f"{values[0]} observations are announced and {len(values) - 1} numbers follow, not pairs.")
     if len(values) != start + 1 + 2 * values[start]:
         got = (len(values) - start - 1) // 2
         raise numbers.error(start, f"{values[start]} observations are announced, {got} follow.")

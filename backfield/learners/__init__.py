@@ -1,6 +1,10 @@
 """Move w: value and gradient of a problem -> weights."""
 
-from backfield.learners._base import Fit as Fit
 from backfield.learners._base import Learner as Learner
-from backfield.learners._base import Problem as Problem
+from backfield.learners._problem import Problem as Problem
+from backfield.learners._run import Fit as Fit
 from backfield.learners.lbfgs import LBFGS as LBFGS
+from backfield.learners.oracle_descent import OracleDescent as OracleDescent
+from backfield.learners.sgd import SGD as SGD
+from backfield.learners.sgd import SGDState as SGDState
+from backfield.learners.sgd import step_seed as step_seed

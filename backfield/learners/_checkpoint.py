@@ -41,8 +41,11 @@ def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             if header.get("format") != FORMAT:
                 raise InputError(f"{path} is not a checkpoint of backfield.")
             if header.get("version") != VERSION:
-                raise InputError(f"{path} is a checkpoint of version {header.get('version')}; this backfield reads {VERSION}.")
-            arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118: not a dict
+                raise InputError(
+                    f"{path} is a checkpoint of version {header.get('version')}; this backfield reads {VERSION}."
+                )
+            names = list(file.keys())
+            arrays = {name: np.array(file.get_tensor(name)) for name in names}
         content = json.loads(header["content"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
@@ -100,5 +103,5 @@ def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:
     value = zlib.crc32(text.encode())
     for name in sorted(arrays):
         value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(arrays[name].reshape(-1).view(np.uint8), value)
+        value = zlib.crc32(arrays[name].tobytes(), value)
     return f"{value:08x}"

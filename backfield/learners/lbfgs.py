@@ -3,7 +3,7 @@
     d = -H g,  H from the last pairs s = w' - w, y = g' - g by the two-loop recursion;  w' = w + a d, a by strong Wolfe
 
 A bad direction (no descent, or a line search without a decrease) starts the history anew at a fresh gradient, as in
-[D13] §8.1; a second failure in a row ends the fit. The doubling schedule is that of [D13] §8.4: ``max_iter`` iterations on
+[D13] §8.4; a second failure in a row ends the fit. The doubling schedule is that of [D13] §8.4: ``max_iter`` iterations on
 a few examples, then twice the examples and half the iterations, until all are in. Cost per iteration: about one evaluation
 and 8 ``history`` passes over vectors of n_weights; memory 2 ``history`` of them.
 """
@@ -18,8 +18,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._base import Evaluation, Learner, Outcome, Problem, Restored, Run, dot, norm, number, whole
+from backfield.learners._base import Learner, number, whole
 from backfield.learners._line_search import Trial, wolfe_search
+from backfield.learners._problem import Evaluation, Problem, dot, norm
+from backfield.learners._run import Outcome, Restored, Run
 
 #: Iterations without a new lowest value or gradient norm after which rounding has won.
 _STALLED = 20
@@ -87,14 +89,14 @@ class LBFGS(Learner, name="lbfgs"):
         if restored is None:
             state, stop = self._enter(_State(w), functions[0], run, total)
         else:
-            state, stop = _State.unpack(*restored), ""
+            state, stop = _State.unpack(*restored), run.verdict()
         while True:
             function, last = functions[state.stage], state.stage == len(stages) - 1
             outcome = self._outcome(state, stages[state.stage][1], stop)
             if outcome is None:
                 state, stop = self._advance(state, function, run, total)
             elif last or not outcome.finished:
-                return self._inside(problem, outcome)
+                return outcome
             else:
                 following = dataclasses.replace(state, stage=state.stage + 1, count=0, failed=False)
                 state, stop = self._enter(following, functions[following.stage], run, total)
@@ -158,18 +160,6 @@ class LBFGS(Learner, name="lbfgs"):
             return Trial(step, seen.value, slope, w, seen)
 
         return wolfe_search(evaluate, start, step, self.max_evaluations, self.noise)
-
-    def _inside(self, problem: Problem, outcome: Outcome) -> Outcome:
-        """Project the weights if the problem has constraints, and say so if that moved them."""
-        projection = getattr(problem, "projection", None)
-        if projection is None:
-            return outcome
-        w = np.asarray(projection(outcome.w), dtype=np.float64)
-        moved = norm(w - outcome.w)
-        if moved == 0:
-            return outcome
-        note = f"; lbfgs knows no constraints: the weights were projected at the end and moved by {moved:.3g}"
-        return outcome._replace(w=w, converged=False, message=outcome.message + note)
 
 
 class _Pair(NamedTuple):

@@ -97,3 +97,9 @@ def safe(p: np.ndarray, w: Any) -> np.ndarray:
     """Return probabilities so far from zero that log p and w / p stay finite where a marginal underflowed."""
     floor = (np.finfo(p.dtype).tiny * np.maximum(1, 4 * w)).astype(p.real.dtype)
     return np.where(p.real < floor, floor, p)
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-z)), without overflow."""
+    small = np.exp(np.where(z.real > 0, -z, z))
+    return np.where(z.real > 0, 1, small) / (1 + small)

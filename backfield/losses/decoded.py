@@ -19,7 +19,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import Labeling
-from backfield.losses._base import Loss, label_weights, safe, unary_entries, unary_only
+from backfield.losses._base import Loss, label_weights, safe, sigmoid, unary_entries, unary_only
 
 
 def _check_temperature(loss: Any) -> None:
@@ -101,7 +101,7 @@ class FMeasure(Loss, name="f_measure"):
         b, y = mu.unary_flat[positive], labeling.labels[variables]
         order = np.argsort(b.real, kind="stable")
         middle = order[[(len(b) - 1) // 2, len(b) // 2]]
-        o = 1 / (1 + np.exp(-(b - b[middle].mean()) / self.temperature))
+        o = sigmoid((b - b[middle].mean()) / self.temperature)
         both, total = (w * y * o).sum(), (w * y).sum() + (w * o).sum()
         d_unary = np.zeros_like(mu.unary_flat)
         if total.real < 1e-12:

@@ -21,6 +21,7 @@ from backfield.losses._base import (
     clique_entries,
     clique_weights,
     label_weights,
+    sigmoid,
     tables_only,
     unary_entries,
     unary_only,
@@ -85,7 +86,7 @@ def _smoothed(
     rivals[entries] = -np.inf
     best = _argmax_per_block(rivals, sizes)[blocks]
     gap = mu[best] - mu[entries]
-    s = 1 / (1 + np.exp(-alpha * gap))
+    s = sigmoid(alpha * gap)
     slope = (w * alpha * s * (1 - s)).astype(mu.dtype, copy=False)
     d_mu[best] = slope
     d_mu[entries] = -slope
