@@ -33,7 +33,7 @@ class Linear(Energy, name="linear"):
         """Return features' d_scores, and their sum for the intercept."""
         d_matrix = np.asarray(features.T @ d_scores, dtype=np.float64)
         if intercept:
-            d_matrix = np.concatenate([d_matrix, d_scores.sum(axis=0, dtype=np.float64)[None]])
+            d_matrix = np.concatenate([d_matrix, _column_sums(d_scores)[None]])
         return d_matrix.reshape(-1)
 
 
@@ -51,7 +51,7 @@ class Constant(Energy, name="constant"):
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
         """Return the sum of the adjoints."""
-        return d_scores.sum(axis=0, dtype=np.float64)
+        return _column_sums(d_scores)
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,3 +69,8 @@ class Zero(Energy, name="zero"):
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
         """Return nothing."""
         return np.empty(0)
+
+
+def _column_sums(array: np.ndarray) -> np.ndarray:
+    """Return the sums of narrow columns, by BLAS: several times faster than numpy's sum over rows."""
+    return np.asarray(np.ones(len(array), array.dtype) @ array, dtype=np.float64)
