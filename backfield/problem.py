@@ -128,7 +128,7 @@ def _entries(where: _Table, index: Any, n_outputs: int) -> Any:
     if where.size is not None and isinstance(index, slice):
         return slice(index.start * where.size, index.stop * where.size)
     numbers = np.arange(index.start, index.stop) if isinstance(index, slice) else index
-    starts = numbers * where.size if where.ptr is None else where.ptr[numbers]
+    starts = numbers * where.size if where.size is not None else where.ptr[numbers]  # type: ignore[index]
     return (starts[:, None] + np.arange(n_outputs)).reshape(-1)
 
 

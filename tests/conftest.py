@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 def _shared_kernel_files() -> list[Path]:
     """Files with kernels that other files with kernels import."""
     sources = {path: path.read_text() for path in sorted((ROOT / "backfield").rglob("*.py"))}
-    kernels = {path: text for path, text in sources.items() if re.search(r"^@(kernel|exact_kernel|inlined|numba)", text, re.M)}
+    decorated = re.compile(r"^@(kernel|exact_kernel|inlined|unrolled|numba)", re.M)
+    kernels = {path: text for path, text in sources.items() if decorated.search(text)}
     module = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in kernels}
     shared = {ROOT / "backfield" / "_numeric.py"}
     for text in kernels.values():

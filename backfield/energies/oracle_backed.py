@@ -11,7 +11,7 @@ from backfield.oracles import Oracle, OracleFunction
 
 
 class OracleEnergy(Energy):
-    """The function that an oracle fitted, times ``eps``; it has no weights of its own. Not registered: named by the oracle."""
+    """The function that an oracle fitted, times ``eps``; without weights of its own. Not registered: named by the oracle."""
 
     def __init__(self, oracle: Oracle, eps: float, function: OracleFunction | None = None) -> None:
         self.oracle, self.eps, self.function = oracle, eps, function

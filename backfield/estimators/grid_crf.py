@@ -73,9 +73,11 @@ class GridCRF(CRF):
 
     def _graph(self, sample: Sample) -> Graph:
         cache = self.__dict__.setdefault("_graphs", {})
-        key = (sample.graph.shape, len(self.classes_))
+        assert sample.graph.shape is not None
+        rows, columns = sample.graph.shape
+        key = (rows, columns, len(self.classes_))
         if key not in cache:
-            cache[key] = Graph.grid(*key[0], labels=key[1])
+            cache[key] = Graph.grid(rows, columns, labels=len(self.classes_))
         return cache[key]
 
     def __getstate__(self) -> dict[str, Any]:

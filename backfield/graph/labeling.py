@@ -48,9 +48,7 @@ def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
     bad = np.flatnonzero((array < -1) | (array >= graph.labels))
     if len(bad):
         i = int(bad[0])
-        raise InputError(
-            f"{what}[{i}] is {array[i]}; variable {i} has labels 0 .. {graph.labels[i] - 1} (-1 = hidden)."
-        )
+        raise InputError(f"{what}[{i}] is {array[i]}; variable {i} has labels 0 .. {graph.labels[i] - 1} (-1 = hidden).")
     return Labeling(array, _mask_of(graph, array), False)
 
 

@@ -246,9 +246,7 @@ def _sweeps(  # type: ignore[no-untyped-def]
     for t in range(begin, end):
         _exponentials(state, mu)
         backward = alternate and t % 2 == 1
-        bad = _sweep(
-            layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state
-        )
+        bad = _sweep(layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state)
         if bad >= 0:
             return bad, t
     return -1, end

@@ -210,17 +210,17 @@ def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flo
         parts, message, digits = np.empty(together, dtype), np.empty(labels, dtype), np.empty(arity, np.int64)
     n = len(program)
     for position in range(n):
-        row = program[n - 1 - position if backward else position]
-        first, unary = row[FIRST], row[UNARY]
-        size = row[COUNT] if count is None else len(count)
-        if wide is None or row[OTHERS] > 0:
-            near, at, start = row[NEAR], row[AT], row[TABLE]
-            others = row[OTHERS] if count is None else len(count)
+        g = n - 1 - position if backward else position  # a view of the row would count references
+        first, unary = program[g, FIRST], program[g, UNARY]
+        size = program[g, COUNT] if count is None else len(count)
+        if wide is None or program[g, OTHERS] > 0:
+            near, at, start = program[g, NEAR], program[g, AT], program[g, TABLE]
+            others = program[g, OTHERS] if count is None else len(count)
             for y in range(others):
                 q[y] = b[at + y]
             for y in range(others):
                 q[y] /= source[near + y]
-            if row[SIDE] == 1:
+            if program[g, SIDE] == 1:
                 for x in range(size):
                     total = dtype.type(0)
                     for y in range(others):
@@ -233,8 +233,8 @@ def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flo
                     weight = q[y]
                     for x in range(size):
                         out[x] += psi[start + y * size + x] * weight
-        if wide is not None and row[OTHERS] == 0:
-            _transfer(layout, row[SLOT], psi, b, source, parts, digits, message)
+        if wide is not None and program[g, OTHERS] == 0:
+            _transfer(layout, program[g, SLOT], psi, b, source, parts, digits, message)
             for x in range(size):
                 out[x] = message[x]
         for x in range(size):
@@ -249,7 +249,7 @@ def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flo
         for x in range(size):
             state[first + x] = out[x] * scale
         if not flooding:
-            power = rho[row[FACTOR]]
+            power = rho[program[g, FACTOR]]
             for x in range(size):  # a division beside the one above: the next message may wait for this belief
                 out[x] /= total * old[x]
             if power == 0.5:
@@ -290,10 +290,10 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         keep = dtype.type(damping)
     n = len(program)
     for position in range(n):
-        row = program[n - 1 - position if backward else position]
-        first, unary = row[FIRST], row[UNARY]
-        size = row[COUNT] if count is None else len(count)
-        power = rho[row[FACTOR]]
+        g = n - 1 - position if backward else position  # a view of the row would count references
+        first, unary = program[g, FIRST], program[g, UNARY]
+        size = program[g, COUNT] if count is None else len(count)
+        power = rho[program[g, FACTOR]]
         factor = dtype.type(power)
         for x in range(size):
             h[x] = incoming[first + x]
@@ -332,15 +332,15 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         for x in range(size):
             h[x] -= excess
         scale = dtype.type(1) / factor
-        if wide is None or row[OTHERS] > 0:
-            near, at, start = row[NEAR], row[AT], row[TABLE]
-            others = row[OTHERS] if count is None else len(count)
+        if wide is None or program[g, OTHERS] > 0:
+            near, at, start = program[g, NEAR], program[g, AT], program[g, TABLE]
+            others = program[g, OTHERS] if count is None else len(count)
             for y in range(others):
                 q[y] = b[at + y]
             for y in range(others):
                 q[y] /= current[near + y]
             # The message before its normalisation: known up to a factor, which one of its entries gives.
-            across = row[SIDE] == 1
+            across = program[g, SIDE] == 1
             if damping is None:
                 total = dtype.type(0)
                 for y in range(others):
@@ -360,27 +360,33 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                 for y in range(others):
                     share[y] = dtype.type(0)
                 for x in range(size):
+                    weight = h[x]
                     for y in range(others):
-                        value = psi[start + x * others + y] * h[x] * q[y]
-                        d_factors[start + x * others + y] += value * scale
-                        share[y] += value
+                        old[y] = psi[start + x * others + y] * (q[y] * weight)
+                    for y in range(others):
+                        share[y] += old[y]
+                    for y in range(others):
+                        d_factors[start + x * others + y] += old[y] * scale
             else:
                 for y in range(others):
+                    weight = q[y]
+                    for x in range(size):
+                        old[x] = psi[start + y * size + x] * (h[x] * weight)
                     total = dtype.type(0)
                     for x in range(size):
-                        value = psi[start + y * size + x] * h[x] * q[y]
-                        d_factors[start + y * size + x] += value * scale
-                        total += value
+                        total += old[x]
                     share[y] = total
+                    for x in range(size):
+                        d_factors[start + y * size + x] += old[x] * scale
             for y in range(others):
                 running[at + y] += share[y]
             for y in range(others):
                 d_state[near + y] -= share[y]
-        if wide is not None and row[OTHERS] == 0:
-            _transfer(layout, row[SLOT], psi, b, current, parts, digits, message)
+        if wide is not None and program[g, OTHERS] == 0:
+            _transfer(layout, program[g, SLOT], psi, b, current, parts, digits, message)
             for x in range(size):
                 message[x] = h[x] * (dtype.type(1) - keep) / message[x]
-            _transfer_vjp(layout, row[SLOT], psi, scale, parts, message, digits, running, d_state, d_factors)
+            _transfer_vjp(layout, program[g, SLOT], psi, scale, parts, message, digits, running, d_state, d_factors)
     _distribute(layout, rho, running, d_state, d_unary)
 
 

@@ -236,9 +236,7 @@ def _covariance(  # type: ignore[no-untyped-def]
             first, table = unary_ptr[t - 1], slice(at, at + labels[t - 1] * labels[t])
             for y in range(labels[t]):
                 after[y] = d_u[start + y] + out_u[start + y]
-            _expect_after(
-                mu_t[table], d_t[table], after[: labels[t]], before[first:start], out_u[first:start], out_t[table]
-            )
+            _expect_after(mu_t[table], d_t[table], after[: labels[t]], before[first:start], out_u[first:start], out_t[table])
             for x in range(first, start):
                 out_u[x] = out_u[x] / mu_u[x] if _matters(mu_u[x]) else d_u.dtype.type(0)
             _centre(mu_u[first:start], out_u[first:start])

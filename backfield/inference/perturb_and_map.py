@@ -26,7 +26,7 @@ from backfield.map_solvers.graph_cut import CutProblem, GraphCut
 class PerturbAndMap(Inference, name="perturb_and_map"):
     """Count maximisers over ``n_samples`` draws of Gumbel noise.
 
-    ``log_partition`` is the estimate of A_G, an upper bound of log Z in expectation, and ``log_partition_error`` its standard
+    ``log_partition`` is the estimate of A_G, in expectation an upper bound of log Z; ``log_partition_error`` its standard
     error. The ``solver`` must be exact for the bound to hold; ``auto`` takes the best one for the model.
     """
 

@@ -29,7 +29,7 @@ from backfield.inference._smoothed_lp import biases
 from backfield.inference.smoothed_lp import SmoothedLP
 from backfield.learners._base import Learner, number, whole
 from backfield.learners._run import Fit, Row
-from backfield.objectives._base import both
+from backfield.objectives._base import Conditioned, both
 from backfield.oracles import checked_fit
 from backfield.problem import Block, Example, Problem
 
@@ -201,14 +201,13 @@ class _Descent:
         """Set soft targets of what is hidden: the marginals given the known labels, without the margin."""
         if memory.known[0].all():
             return
-        model = both(memory.example.graph, memory.example.target)  # type: ignore[arg-type]
+        assert memory.example.target is not None
         scaled = memory.scores.like(self.learner.eps * memory.scores.vector())
-        reduced, constant = model.reduce(scaled)
-        if reduced is None:
-            return
-        run = self.method.infer(reduced)
+        model = Conditioned(scaled, both(memory.example.graph, memory.example.target))
+        assert model.theta is not None  # something is hidden
+        run = self.method.infer(model.theta)
         memory.target = model.expand(run.marginals)
-        memory.clamped = run.log_partition + float(constant)
+        memory.clamped = run.log_partition + float(model.constant)
 
     def _loss(self, memory: _Memory) -> float:
         if memory.known[0].all():

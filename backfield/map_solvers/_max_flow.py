@@ -479,9 +479,7 @@ def _adopt(  # type: ignore[no-untyped-def]
         else:
             _touch(i, seen, touched, clock)
             tree[i] = _FREE
-            n_orphans, count = _desert(
-                arcs, i, side, n_orphans, first, count, cap, tree, parent, queue, queued, orphans
-            )
+            n_orphans, count = _desert(arcs, i, side, n_orphans, first, count, cap, tree, parent, queue, queued, orphans)
     return count
 
 

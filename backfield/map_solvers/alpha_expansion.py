@@ -165,9 +165,7 @@ class _Moves:
         flow, excess = self.flow, self.flow.excess
         excess[:] = 0
         flow.cap[:] = 0
-        _move(
-            self.scope, self.theta.unary, self.theta.factors, low, high, self.binary.factors_flat, excess[self.inside]
-        )
+        _move(self.scope, self.theta.unary, self.theta.factors, low, high, self.binary.factors_flat, excess[self.inside])
         self.truncated |= edge_terms(self.binary, _TOLERANCE, excess, flow.cap)[0] > 0
         _max_flow.solve(self.topo.arcs, flow)
         proposed = np.where(flow.label[self.inside], high, low)

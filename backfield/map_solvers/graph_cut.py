@@ -262,9 +262,7 @@ class CutProblem:
         if index.ndim != 1 or (index.dtype.kind not in "iu" and index.size):
             raise InputError(f"variables must be a list of integers, got {index.dtype} of shape {index.shape}.")
         if index.size and not (index.min() >= 0 and index.max() < self.graph.n_variables):
-            raise InputError(
-                f"variables must be 0 .. {self.graph.n_variables - 1}, got {index.min()} .. {index.max()}."
-            )
+            raise InputError(f"variables must be 0 .. {self.graph.n_variables - 1}, got {index.min()} .. {index.max()}.")
         return index.astype(np.int64)
 
 
@@ -281,8 +279,7 @@ def _check_graph(graph: Graph) -> None:
     if graph.n_labels != 2:
         bad = int(np.flatnonzero(graph.labels != 2)[0])
         raise InputError(
-            f"graph_cut takes two labels, but variable {bad} has {graph.labels[bad]}; "
-            "use alpha_expansion or max_product."
+            f"graph_cut takes two labels, but variable {bad} has {graph.labels[bad]}; use alpha_expansion or max_product."
         )
 
 

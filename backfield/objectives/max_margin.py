@@ -1,10 +1,12 @@
 """Margin losses: the structured hinge, and its entropy-smoothed relaxation ([L13] eq. (3), (4), (6)).
 
     max_margin            max_y [ theta·f(y) + Delta(y) ] - theta·f(labels)
-    smoothed_max_margin   A_eps(theta + Delta) - theta·f(labels),  A_eps by ``smoothed_lp``;   d_theta = mu(theta + Delta) - labels
+    smoothed_max_margin   A_eps(theta + Delta) - theta·f(labels),  A_eps by ``smoothed_lp``
+                          d_theta = mu(theta + Delta) - labels
 
-Delta is the (weighted) Hamming distance to the labels. # Differs from [L13]: eq. (3) is margin rescaling, not slack rescaling.
-Hidden variables have no margin and are maximised out in both terms.
+Delta is the (weighted) Hamming distance to the labels. Hidden variables have no margin and are maximised out in both terms.
+
+# Differs from [L13]: the text calls eq. (3) slack rescaling; it is margin rescaling.
 """
 
 from __future__ import annotations

@@ -212,9 +212,7 @@ def test_solve_many():
         expected = np.array(expected)
         np.testing.assert_array_equal(problem.solve_many(index, deltas), expected[np.arange(20), index])
         np.testing.assert_array_equal(problem.solve_many(index, deltas, returns="labels"), expected)
-        np.testing.assert_array_equal(
-            problem.solve_many(index, deltas, returns="count"), (expected != base).sum(axis=1)
-        )
+        np.testing.assert_array_equal(problem.solve_many(index, deltas, returns="count"), (expected != base).sum(axis=1))
         changes = problem.solve_many(index, deltas, returns="changed")
         for k in range(20):
             own = changes.where[changes.ptr[k] : changes.ptr[k + 1]]

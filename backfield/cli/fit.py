@@ -1,0 +1,191 @@
+"""``backfield fit``: learn a model from labelled data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from backfield.io import Data
+
+DATA_HELP = "A folder with images/ and masks/, an .npz, or a CoNLL column file."
+
+
+class Model(StrEnum):
+    """Estimators of the command line."""
+
+    grid = "grid"
+    chain = "chain"
+
+
+class Dtype(StrEnum):
+    """Types of numbers to compute in."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+def fit(
+    context: typer.Context,
+    data: Annotated[Path, typer.Argument(help=DATA_HELP)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model goes.")],
+    model: Annotated[
+        Model | None, typer.Option(help="grid for images, chain for sequences; by default by the data.")
+    ] = None,
+    inference: Annotated[str | None, typer.Option(help="Spec, such as 'tree_reweighted(n_iter=5)'.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Spec of a loss or objective.")] = None,
+    gradient: Annotated[str | None, typer.Option(help="Spec; by default what suits the loss.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Spec, such as 'lbfgs(max_iter=100)'.")] = None,
+    unary: Annotated[str | None, typer.Option(help="Energy of variables.")] = None,
+    pairwise: Annotated[str | None, typer.Option(help="Energy of edges.")] = None,
+    decoder: Annotated[str | None, typer.Option(help="Spec: max_marginal, map or soft.")] = None,
+    l2: Annotated[float | None, typer.Option(help="Ridge; column files: by default 1 / tokens (CRFsuite's c2 = 1).")] = None,
+    labels: Annotated[int | None, typer.Option(help="Number of classes, 0 .. N-1; by default those that occur.")] = None,
+    features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
+    edges: Annotated[
+        str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
+    ] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Type of numbers to compute in.")] = None,
+    n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    validation: Annotated[str | None, typer.Option(help="Share of the examples (0.1), or data, to stop early by.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="By default OUT.checkpoint, deleted at the end.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
+) -> None:
+    """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
+    from backfield.io import choose_preprocessing, read_data
+    from backfield.io.data import check_labels
+
+    _check_writable(out)
+    train = read_data(data)
+    _check_kind(train, model)
+    check_labels(train, labels)
+    train, held_out = _hold_out(train, validation, seed)
+    made = choose_preprocessing(train, features, edges)
+    given = {
+        "inference": inference, "loss": loss, "learner": learner, "unary": unary, "pairwise": pairwise, "decoder": decoder,
+        "l2": l2, "n_labels": labels, "dtype": None if dtype is None else dtype.value,
+    }  # fmt: skip
+    crf = _estimator(train, {key: value for key, value in given.items() if value is not None})
+    crf.set_params(n_jobs=n_jobs, random_state=seed, verbose=int(verbose))
+    if gradient is not None or loss is not None:  # the default gradient suits the default loss
+        crf.set_params(gradient=gradient)
+    extra = None if held_out is None else (made(held_out), held_out.labels)
+    _run(context, crf, made(train), train.labels, out, checkpoint, resume, extra)
+    crf.preprocessing_ = made.as_json()
+    crf.save(out)
+    if checkpoint is None:
+        _checkpoint_of(out).unlink(missing_ok=True)
+    typer.echo(_summary(crf, train, out))
+
+
+def _run(
+    context: typer.Context, crf: Any, X: Any, y: Any, out: Path, checkpoint: Path | None, resume: bool, validation: Any
+) -> None:
+    """Fit; an interruption says how to go on."""
+    file = checkpoint or _checkpoint_of(out)
+    # The user's own checkpoint is kept up to date; ours is there for Ctrl-C and must not cost much.
+    often: dict[str, Any] = {} if checkpoint else {"checkpoint_seconds": 120.0, "checkpoint_iterations": 10**9}
+    before = file.stat().st_mtime_ns if file.exists() else 0
+    try:
+        crf.fit(X, y, checkpoint=file, resume=resume, validation=validation, **often)
+    except KeyboardInterrupt:
+        if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
+            raise KeyboardInterrupt("interrupted before the first iteration; nothing was saved.") from None
+        raise KeyboardInterrupt(f"interrupted; {file} holds the fit so far. To go on: {_again(context)}") from None
+
+
+def _again(context: typer.Context) -> str:
+    import shlex
+
+    arguments = [a for a in (context.obj or []) if a != "--resume"]
+    return shlex.join(["backfield", *arguments, "--resume"])
+
+
+def _checkpoint_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.checkpoint")
+
+
+def _check_writable(out: Path) -> None:
+    """Refuse a place that cannot be written before hours are spent, not after."""
+    import os
+
+    from backfield.errors import InputError
+
+    if out.is_dir():
+        raise InputError(f"cannot write the model {out}: it is a folder.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"cannot write the model {out}: there is no folder {out.absolute().parent}.")
+    if not os.access(out.absolute().parent, os.W_OK):
+        raise InputError(f"cannot write the model {out}: no right to write in {out.absolute().parent}.")
+
+
+def _check_kind(data: Data, model: Model | None) -> None:
+    from backfield.errors import InputError
+
+    if model is not None and model.value != data.kind:
+        raise InputError(f"{data.path} holds {data.unit[0]}s, which need --model {data.kind}, not {model.value}.")
+
+
+def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data | None]:
+    """Return what to learn from and what to stop early by."""
+    import numpy as np
+
+    from backfield.errors import InputError
+    from backfield.io import read_data
+    from backfield.io.data import check_classes
+
+    assert data.labels is not None
+    if validation is None:
+        return data, None
+    try:
+        share = float(validation)
+    except ValueError:
+        columns = len(data.inputs[0][0]) if data.format == "columns" else None
+        other = read_data(Path(validation), n_columns=columns)
+        if (other.format, other.kind) != (data.format, data.kind):
+            raise InputError(f"{validation} and {data.path} are different kinds of data.") from None
+        seen = np.unique(np.concatenate([np.asarray(each).ravel() for each in data.labels]))
+        check_classes(other, seen[seen != ("" if seen.dtype.kind == "U" else -1)])
+        return data, other
+    if not 0 < share < 1:
+        raise InputError(f"--validation takes a share between 0 and 1, or data, got {validation}.")
+    count = round(share * len(data))
+    if not 0 < count < len(data):
+        raise InputError(f"--validation {validation} of {len(data)} {data.unit[0]}s leaves nothing on one side.")
+    order = np.random.default_rng(seed).permutation(len(data))
+    return data.part(np.sort(order[count:])), data.part(np.sort(order[:count]))
+
+
+def _estimator(data: Data, given: dict[str, Any]) -> Any:
+    import backfield as bf
+
+    assert data.labels is not None
+    if data.kind == "grid":
+        return bf.GridCRF(**given)
+    if data.format == "columns":
+        # Hundreds of thousands of features: weights only for what occurs, and a ridge that does not grow with the data.
+        given = {"unary": "observed_linear", "l2": 1.0 / sum(len(each) for each in data.labels), **given}
+    return bf.ChainCRF(**given)
+
+
+def _summary(crf: Any, data: Data, out: Path) -> str:
+    assert data.labels is not None
+    example, variable = data.unit
+    known = sum(int((each != ("" if each.dtype.kind == "U" else -1)).sum()) for each in data.labels)
+    last: dict[str, Any] = crf.trace_[-1] if crf.trace_ else {}
+    words = [
+        f"{len(data)} {example}{'s' * (len(data) != 1)}",
+        f"{known:,} labelled {variable}s",
+        f"{len(crf.classes_)} classes",
+    ]
+    found = [f"objective {last['objective']:.6g}"] if "objective" in last else []
+    if last.get("error") is not None and last["error"] == last["error"]:
+        found.append(f"training error {100 * last['error']:.2f} %")
+    if "seconds" in last:
+        found.append(f"{last['iteration']} iterations in {last['seconds']:.1f} s")
+    return f"{', '.join(words)}: {', '.join(found)} ({crf.message_}).\nwrote {out}"

@@ -1,0 +1,92 @@
+"""A folder of labelled images: ``images/`` and ``masks/`` with the same stems; a pixel of a mask is its class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from backfield.datasets import read_image, read_mask
+from backfield.errors import InputError
+
+#: Endings that are read; others in the folder are not looked at.
+ENDINGS = (".png", ".jpg", ".jpeg")
+#: The value of a mask's pixel whose class is not known.
+DONT_CARE = 255
+
+
+class ImageFolder(NamedTuple):
+    """Stems, images (H, W, 3) uint8, and masks (H, W) int32 with -1 = don't care, or ``None`` if they were not asked for."""
+
+    names: list[str]
+    images: list[np.ndarray]
+    masks: list[np.ndarray] | None
+
+
+def read_image_folder(folder: str | Path, with_masks: bool = True) -> ImageFolder:
+    """Read the images of a folder, in the order of their names, and their masks.
+
+    Parameters
+    ----------
+    folder
+        Has ``images/`` and, ``with_masks``, ``masks/``. Without masks the images may also lie in the folder itself.
+    with_masks
+        Every image needs a mask of its size, and every mask an image.
+    """
+    folder = Path(folder)
+    inner = folder / "images"
+    if not with_masks and not inner.is_dir():
+        inner = folder
+    images = _stems(inner)
+    names = sorted(images)
+    pixels = [read_image(images[name]) for name in names]
+    if not with_masks:
+        return ImageFolder(names, pixels, None)
+    masks = _stems(folder / "masks")
+    _check_pairs(images, masks, folder)
+    return ImageFolder(names, pixels, [_mask(masks[n], images[n], x) for n, x in zip(names, pixels, strict=True)])
+
+
+def write_mask(path: str | Path, mask: np.ndarray) -> None:
+    """Write the (H, W) classes of an image's pixels as a PNG, 8 or 16 bits per pixel."""
+    from PIL import Image
+
+    mask = np.asarray(mask)
+    limit = 65536 if mask.size and mask.max() >= DONT_CARE else DONT_CARE
+    if mask.size and not 0 <= int(mask.min()) <= int(mask.max()) < limit:
+        raise InputError(f"{path}: a PNG holds classes 0 .. 65535, got {mask.min()} .. {mask.max()}.")
+    Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16)).save(path, format="PNG")
+
+
+def _stems(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise InputError(f"{folder.parent} has no folder {folder.name}/ with images in it.")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() not in ENDINGS or path.name.startswith("."):
+            continue
+        if path.stem in found:
+            raise InputError(f"{path} and {found[path.stem].name} have the same stem; which of them is meant?")
+        found[path.stem] = path
+    if not found:
+        raise InputError(f"{folder} is empty: it has no images ending in {', '.join(ENDINGS)}.")
+    return found
+
+
+def _check_pairs(images: dict[str, Path], masks: dict[str, Path], folder: Path) -> None:
+    for mine, others, what, needed in ((images, masks, "mask", "masks"), (masks, images, "image", "images")):
+        alone = sorted(set(mine) - set(others))
+        if alone:
+            more = f" ({len(alone) - 1} more are without one, too)" if len(alone) > 1 else ""
+            raise InputError(f"{mine[alone[0]]} has no {what}: there is no {folder / needed / alone[0]}.png{more}.")
+
+
+def _mask(path: Path, image_path: Path, image: np.ndarray) -> np.ndarray:
+    values = read_mask(path).astype(np.int32)
+    if values.shape != image.shape[:2]:
+        sizes = [f"{width}x{height}" for height, width in (values.shape, image.shape[:2])]
+        raise InputError(f"{path} is {sizes[0]} pixels but {image_path} is {sizes[1]}; sizes must agree.")
+    if values.min() < 0:
+        raise InputError(f"{path} holds {values.min()}; a mask holds classes 0, 1, ... and {DONT_CARE} = don't care.")
+    return np.where(values == DONT_CARE, np.int32(-1), values)

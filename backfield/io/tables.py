@@ -1,0 +1,201 @@
+"""Examples in an ``.npz`` file.
+
+======================  ======================================================================================
+``images``              stacked (n, H, W) or (n, H, W, F), or an object array of n arrays (H, W) or (H, W, F)
+``masks``               likewise (n, H, W), or n arrays (H, W); integers, -1 (in unsigned ones 255) = don't care
+``horizontal``,         edge features of your own: likewise (n, H, W-1, D) and (n, H-1, W, D)
+``vertical``
+``X``, ``y``            chains, end to end: (N, F) features and (N,) labels, integers (-1 = hidden) or texts
+``lengths`` or ``ptr``  lengths of the chains, or where each starts and, last, N; without them ``X`` and ``y`` are
+                        object arrays of n arrays (T, F) and (T,), or stacked (n, T, F) and (n, T)
+======================  ======================================================================================
+
+Object arrays are pickles. They are read by an unpickler that knows numpy's arrays only, so that reading runs no code.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+
+#: What the pickle of an array of arrays may name.
+_HARMLESS = {
+    ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode"),
+    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+}  # fmt: skip
+
+
+class Arrays(NamedTuple):
+    """Inputs and labels of each example; ``edges`` holds (horizontal, vertical) features where the file has them."""
+
+    kind: str  # "grid" or "chain"
+    inputs: list[np.ndarray]
+    labels: list[np.ndarray] | None
+    edges: list[tuple[np.ndarray, np.ndarray]] | None = None
+
+
+def read_npz(path: str | Path, with_labels: bool = True) -> Arrays:
+    """Read the examples of an ``.npz`` file; see the table above for its keys."""
+    arrays = _read(path)
+    if "images" in arrays:
+        return _images(path, arrays, with_labels)
+    if "X" in arrays:
+        return _chains(path, arrays, with_labels)
+    raise InputError(f"{path} needs the key 'images' (and 'masks') or 'X' (and 'y'); it has {_listed(arrays)}.")
+
+
+def write_npz(path: str | Path, arrays: dict[str, Any]) -> None:
+    """Write arrays; a list of arrays is stacked if their shapes agree and becomes an object array if not."""
+    path = Path(path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "wb") as file:
+            np.savez_compressed(file, **{key: _stacked(value) for key, value in arrays.items()})  # type: ignore[arg-type]
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _stacked(value: Any) -> np.ndarray:
+    if not isinstance(value, list):
+        return np.asarray(value)
+    if len({np.shape(each) for each in value}) == 1:
+        return np.stack(value)
+    out = np.empty(len(value), dtype=object)
+    for k, each in enumerate(value):
+        out[k] = each
+    return out
+
+
+def _images(path: str | Path, arrays: dict[str, np.ndarray], with_labels: bool) -> Arrays:
+    images = [x[..., None] if x.ndim == 2 else x for x in _list(path, arrays, "images", (2, 3), "(H, W) or (H, W, F)")]
+    masks = None
+    if with_labels:
+        masks = [_hidden(mask) for mask in _list(path, arrays, "masks", (2,), "(H, W)", "biu")]
+        _agree(path, "images", [x.shape[:2] for x in images], "masks", [m.shape for m in masks])
+    edges = None
+    if "horizontal" in arrays or "vertical" in arrays:
+        both = [_list(path, arrays, key, (3,), "(H, W, D)") for key in ("horizontal", "vertical")]
+        for key, found in zip(("horizontal", "vertical"), both, strict=True):
+            down, right = (0, 1) if key == "horizontal" else (1, 0)
+            needed = [(x.shape[0] - down, x.shape[1] - right) for x in images]
+            _agree(path, f"the edges of images need {key}", needed, key, [edge.shape[:2] for edge in found])
+        edges = list(zip(*both, strict=True))
+    return Arrays("grid", images, masks, edges)
+
+
+def _chains(path: str | Path, arrays: dict[str, np.ndarray], with_labels: bool) -> Arrays:
+    cuts = _cuts(path, arrays)
+    if cuts is not None:
+        arrays = arrays | {"X": _split(path, arrays, "X", cuts)}
+        if with_labels and "y" in arrays:
+            arrays = arrays | {"y": _split(path, arrays, "y", cuts)}
+    inputs = _list(path, arrays, "X", (2,), "(T, F)")
+    if not with_labels:
+        return Arrays("chain", inputs, None)
+    labels = _list(path, arrays, "y", (1,), "(T,)", "biuU")
+    _agree(path, "X", [x.shape[:1] for x in inputs], "y", [y.shape for y in labels])
+    kinds = {y.dtype.kind == "U" for y in labels}
+    if len(kinds) > 1:
+        raise InputError(f"{path}: labels in y are numbers in some chains and texts in others.")
+    return Arrays("chain", inputs, [y if y.dtype.kind == "U" else y.astype(np.int64) for y in labels])
+
+
+def _cuts(path: str | Path, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
+    """Return where chains start and, last, where the last one ends; ``None`` if the file does not say."""
+    for key in ("lengths", "ptr"):
+        if key in arrays:
+            values = arrays[key]
+            if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) == 0:
+                raise InputError(f"{path}: {key} must be a row of whole numbers, got {values.dtype} {values.shape}.")
+            return np.concatenate([[0], np.cumsum(values)]) if key == "lengths" else values.astype(np.int64)
+    return None
+
+
+def _split(path: str | Path, arrays: dict[str, np.ndarray], key: str, cuts: np.ndarray) -> np.ndarray:
+    whole = arrays[key]
+    if whole.ndim < 1 or cuts[0] != 0 or cuts[-1] != len(whole) or (np.diff(cuts) < 1).any():
+        raise InputError(
+            f"{path}: lengths or ptr cut {cuts[-1]} rows into chains of at least one, but {key} has shape {whole.shape}."
+        )
+    out = np.empty(len(cuts) - 1, dtype=object)
+    for k in range(len(out)):
+        out[k] = whole[cuts[k] : cuts[k + 1]]
+    return out
+
+
+def _list(
+    path: str | Path, arrays: dict[str, np.ndarray], key: str, ndim: tuple[int, ...], shape: str, kinds: str = "biuf"
+) -> list[np.ndarray]:
+    """Return the examples' arrays under a key: checked types, dimensions, feature counts and finite numbers."""
+    if key not in arrays:
+        raise InputError(f"{path} has no key {key!r}; it has {_listed(arrays)}.")
+    whole = arrays[key]
+    if whole.ndim == 0 or len(whole) == 0:
+        raise InputError(f"{path}: {key} holds no examples.")
+    out = [np.asarray(each) for each in whole]
+    for k, each in enumerate(out):
+        where = f"{path}: {key}[{k}]"
+        if each.dtype.kind not in kinds or each.ndim not in ndim or each.size == 0:
+            raise InputError(f"{where} must have shape {shape}, got {each.dtype} of shape {each.shape}.")
+        if each.ndim == max(ndim) > 1 and out[0].ndim == each.ndim and key != "masks" and each.shape[-1] != out[0].shape[-1]:
+            raise InputError(f"{where} has {each.shape[-1]} features, {key}[0] has {out[0].shape[-1]}; counts must agree.")
+        if each.ndim != out[0].ndim:
+            raise InputError(f"{where} has shape {each.shape} and {key}[0] has {out[0].shape}; both need features or none.")
+        if each.dtype.kind == "f" and not np.isfinite(each).all():
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(each))[0])
+            raise InputError(f"{where} holds {each[at]} at {at}; features must be finite.")
+    return out
+
+
+def _hidden(mask: np.ndarray) -> np.ndarray:
+    """Return a mask with -1 for don't care."""
+    values = mask.astype(np.int32)
+    return np.where(values == 255, np.int32(-1), values) if mask.dtype.kind == "u" else values
+
+
+def _agree(path: str | Path, one: str, shapes: list[Any], two: str, others: list[Any]) -> None:
+    if len(shapes) != len(others):
+        raise InputError(f"{path}: {one} holds {len(shapes)} examples, {two} {len(others)}; counts must agree.")
+    for k, (a, b) in enumerate(zip(shapes, others, strict=True)):
+        if a != b:
+            raise InputError(f"{path}: sizes differ in example {k}: {one} {tuple(a)}, {two} {tuple(b)}.")
+
+
+def _listed(arrays: dict[str, Any]) -> str:
+    return ", ".join(sorted(arrays)) or "none"
+
+
+def _read(path: str | Path) -> dict[str, np.ndarray]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()}
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file.") from error
+    except (zipfile.BadZipFile, pickle.UnpicklingError, ValueError, EOFError, OSError, IndexError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read as an .npz file of arrays.") from error
+
+
+def _array(data: bytes) -> np.ndarray:
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    _, _, dtype = header(file)
+    if not dtype.hasobject:
+        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return np.asarray(_Unpickler(file).load())
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _HARMLESS:
+            raise pickle.UnpicklingError(f"{module}.{name} is not an array")
+        return super().find_class(module, name)

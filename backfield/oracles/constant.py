@@ -1,0 +1,71 @@
+"""One number for each class, whatever the features: linear with a single constant feature ([L13] §8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from backfield.oracles._base import Oracle, OracleFunction, check_parameter, check_start
+from backfield.oracles._softmax import Problem
+from backfield.oracles.linear import fit_weights
+
+
+class ConstantFunction(OracleFunction):
+    """f(x, y) = v_y."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        self.n_classes = len(values)
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Return v in every row, (N, K)."""
+        return np.tile(self.values, (len(features), 1))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the values."""
+        return {"values": self.values}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Self:
+        """Make the function again."""
+        return cls(np.asarray(arrays["values"], dtype=np.float64))
+
+
+@dataclass(frozen=True, repr=False)
+class Constant(Oracle, name="constant"):
+    """One score for each class, the same for all rows.
+
+    Parameters
+    ----------
+    l2 : float
+        Ridge on the mean loss per row, ``l2 * |v|^2``; keeps the score of a class that never occurs finite.
+    """
+
+    supports_soft_targets: ClassVar[bool] = True
+    function_class: ClassVar[type[OracleFunction]] = ConstantFunction
+
+    l2: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_parameter("constant", "l2", self.l2, 0)
+
+    def fit(
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        bias: np.ndarray,
+        weight: np.ndarray | None = None,
+        *,
+        n_classes: int,
+        start: Any = None,
+        seed: int = 0,
+        n_jobs: int = 1,
+    ) -> ConstantFunction:
+        """Return the best constants."""
+        check_start("constant", start, ConstantFunction, n_classes, None)
+        first = np.zeros((n_classes, 1)) if start is None else start.values[:, None]
+        one = np.ones((len(features), 1))
+        w = fit_weights(one, Problem.of(labels, bias, weight), first, self.l2, max_iter=200, tol=1e-8, n_jobs=n_jobs)
+        return ConstantFunction(w[:, 0])

@@ -1,0 +1,242 @@
+"""A report as one HTML file that needs nothing else: tables, charts, pictures, settings and timings."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.report.metrics import Metrics
+from backfield.report.pictures import Row, data_uri
+from backfield.report.plots import Line, calibration_chart, confusion_chart, line_chart
+
+N_COLOURS = 6
+#: Most classes in the tables of classes and confusions.
+MAX_CLASSES = 40
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model on the test data: its scores, how it was trained, its settings, and seconds by name."""
+
+    name: str
+    metrics: Metrics
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class TaggedSentence(NamedTuple):
+    """Tokens with true (or "": hidden) and predicted labels, and the confidence in the latter."""
+
+    tokens: Sequence[str]
+    truth: Sequence[str]
+    predicted: Sequence[str]
+    confidence: Sequence[float]
+
+
+def write_report(
+    path: str | Path,
+    title: str,
+    about: Sequence[str],
+    results: Sequence[ModelResult],
+    pictures: Sequence[Row] = (),
+    sentences: Sequence[TaggedSentence] = (),
+    settings: dict[str, Any] | None = None,
+) -> None:
+    """Write a report.
+
+    Parameters
+    ----------
+    path
+        The file.
+    title, about
+        What the report is about, and sentences that say it.
+    results
+        One per model; the first is what others are compared to.
+    pictures, sentences
+        Examples.
+    settings
+        What all models have in common.
+    """
+    from backfield import __version__
+
+    sections = [
+        _section("Results", _results(results)),
+        _section("Pictures", _pictures(pictures), "Input, truth and what the models make of it."),
+        _section("Sentences", _sentences(sentences), "Wrong labels are marked; below them, the true ones."),
+        _section("Learning curves", _curves(results), _CURVES),
+        _section("Calibration", _calibrations(results), _CALIBRATION),
+        _section("Confusion", _confusions(results), "Shares of each true class, in per cent."),
+        _section("Classes", _classes(results)),
+        _section("Settings and timings", _settings(results, settings or {})),
+    ]
+    page = files("backfield.report").joinpath("page.html").read_text(encoding="utf-8")
+    now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
+    values = {
+        "title": escape(title),
+        "about": "".join(f"<p>{escape(text)}</p>" for text in about),
+        "content": "".join(sections),
+        "foot": f"backfield {escape(__version__)}, {now}",
+    }
+    for key, value in values.items():
+        page = page.replace("{{" + key + "}}", value)
+    Path(path).write_text(page, encoding="utf-8")
+
+
+_CURVES = "What each model minimises, by iteration, and the share of wrong labels on the training data."
+_CALIBRATION = (
+    "Of the variables whose label a model gives the probability p, a share of p should have it (dashed). Dots are bins of "
+    "confidence, their size and the bars below how many variables are in them. ECE, the expected calibration error, is the "
+    "mean distance from the dashed line."
+)
+
+
+def _section(title: str, content: str, lead: str = "") -> str:
+    if not content:
+        return ""
+    return f"<section><h2>{title}</h2>{f'<p class=lead>{escape(lead)}</p>' if lead else ''}{content}</section>"
+
+
+def _results(results: Sequence[ModelResult]) -> str:
+    """Return the table of models, the best number of each column in bold."""
+    columns: list[tuple[str, list[float], str, int]] = [
+        ("error", [100 * r.metrics.error for r in results], "{:.2f} %", -1),
+        ("mean IoU", [r.metrics.mean_iou for r in results], "{:.3f}", 1),
+        ("mean F1", [r.metrics.macro_f1 for r in results], "{:.3f}", 1),
+        ("chunk F1", [100 * r.metrics.chunks.f1 if r.metrics.chunks else math.nan for r in results], "{:.2f}", 1),
+        ("ECE", [_number(r.metrics.ece) for r in results], "{:.4f}", -1),
+        ("log loss", [_number(r.metrics.log_loss) for r in results], "{:.4f}", -1),
+        ("seconds to fit", [_number(r.seconds.get("fit")) for r in results], "{:.1f}", 0),
+        ("to predict", [_number(r.seconds.get("predict")) for r in results], "{:.2f}", 0),
+    ]
+    columns = [column for column in columns if not all(math.isnan(value) for value in column[1])]
+    head = "".join(f"<th class=n>{name}</th>" for name, *_ in columns)
+    body = ""
+    for k, result in enumerate(results):
+        cells = ""
+        for _, values, form, sign in columns:
+            top = max(sign * v for v in values if not math.isnan(v))
+            best = len(results) > 1 and sign and sign * values[k] == top
+            text = form.format(values[k]) if not math.isnan(values[k]) else "–"
+            cells += f"<td class=n>{f'<b>{text}</b>' if best else text}</td>"
+        body += f"<tr><td>{_key(k)}{escape(result.name)}</td>{cells}</tr>"
+    note = f"<p class=note>{results[0].metrics.n_variables:,} labelled variables.</p>" if results else ""
+    return f"<div class=scroll><table><tr><th></th>{head}</tr>{body}</table></div>{note}"
+
+
+def _pictures(rows: Sequence[Row]) -> str:
+    out = ""
+    for row in rows:
+        cells = "".join(
+            f'<figure><img src="{data_uri(p.pixels)}" alt=""><figcaption>{escape(p.caption)}</figcaption></figure>'
+            for p in row.pictures
+        )
+        out += f'<div class=row style="--n:{len(row.pictures)}">{cells}</div>'
+    return out
+
+
+def _sentences(sentences: Sequence[TaggedSentence]) -> str:
+    out = ""
+    for sentence in sentences:
+        words = ""
+        for token, truth, guess, p in zip(*sentence, strict=True):
+            wrong = truth not in ("", guess)
+            below = f"<s>{escape(guess)}</s> {escape(truth)}" if wrong else escape(guess)
+            note = escape(f"{guess}: {p:.3f}")
+            kind = "word wrong" if wrong else "word"
+            words += f'<span class="{kind}" title="{note}">{escape(token)}<small>{below}</small></span>'
+        out += f"<p class=sentence>{words}</p>"
+    return out
+
+
+def _curves(results: Sequence[ModelResult]) -> str:
+    charts = []
+    for k, result in enumerate(results):
+        steps = [row["iteration"] for row in result.trace]
+        lines = [Line("training", steps, _column(result.trace, "objective"), k % N_COLOURS)]
+        if any("validation" in row for row in result.trace):
+            lines.append(Line("validation", steps, _column(result.trace, "validation"), k % N_COLOURS, dashed=True))
+        chart = line_chart(lines, "iteration", "objective", f"objective of {result.name}")
+        dashed = "; validation dashed" if len(lines) > 1 else ""
+        charts.append((f"{_key(k)}{escape(result.name)}{dashed}", chart))
+    errors = [
+        Line(result.name, [row["iteration"] for row in result.trace], _column(result.trace, "error"), k % N_COLOURS)
+        for k, result in enumerate(results)
+    ]
+    charts.append(("training error", line_chart(errors, "iteration", "error", "training error")))
+    return _charts(charts)
+
+
+def _calibrations(results: Sequence[ModelResult]) -> str:
+    charts = []
+    for k, result in enumerate(results):
+        if result.metrics.calibration is not None:
+            chart = calibration_chart(result.metrics.calibration, k % N_COLOURS, f"calibration of {result.name}")
+            charts.append((f"{_key(k)}{escape(result.name)}, ECE {result.metrics.ece:.4f}", chart))
+    return _charts(charts)
+
+
+def _confusions(results: Sequence[ModelResult]) -> str:
+    if not results or len(results[0].metrics.classes) > MAX_CLASSES:
+        return ""
+    return _charts(
+        [
+            (f"{_key(k)}{escape(r.name)}", confusion_chart(r.metrics.confusion, r.metrics.classes, f"confusion of {r.name}"))
+            for k, r in enumerate(results)
+        ]
+    )
+
+
+def _classes(results: Sequence[ModelResult]) -> str:
+    """Return the table of classes, of the last model, which is the one to look at."""
+    if not results:
+        return ""
+    metrics = results[-1].metrics
+    head = "".join(f"<th class=n>{name}</th>" for name in ("variables", "error", "precision", "recall", "F1", "IoU"))
+    body = ""
+    columns = (metrics.class_error, metrics.precision, metrics.recall, metrics.f1, metrics.iou)
+    for k in np.argsort(-metrics.support, kind="stable")[:MAX_CLASSES]:
+        cells = "".join(f"<td class=n>{'–' if np.isnan(c[k]) else f'{c[k]:.3f}'}</td>" for c in columns)
+        body += f"<tr><td>{escape(str(metrics.classes[k]))}</td><td class=n>{metrics.support[k]:,}</td>{cells}</tr>"
+    name = f"<p class=lead>{_key(len(results) - 1)}{escape(results[-1].name)}</p>" if len(results) > 1 else ""
+    more = len(metrics.classes) - MAX_CLASSES
+    note = f"<p class=note>and {more} more classes</p>" if more > 0 else ""
+    return f"{name}<div class=scroll><table><tr><th>class</th>{head}</tr>{body}</table></div>{note}"
+
+
+def _settings(results: Sequence[ModelResult], common: dict[str, Any]) -> str:
+    rows = [("all models" if len(results) > 1 else "data", common)] if common else []
+    out = ""
+    for k, (name, settings) in enumerate(rows + [(r.name, r.settings) for r in results]):
+        key = _key(k - len(rows)) if k >= len(rows) else ""
+        items = dict(settings)
+        if k >= len(rows):
+            items |= {f"seconds to {what}": f"{value:.3g}" for what, value in results[k - len(rows)].seconds.items()}
+        pairs = "".join(f"<dt>{escape(str(a))}</dt><dd>{escape(str(b))}</dd>" for a, b in items.items())
+        out += f"<div class=card><h3>{key}{escape(name)}</h3><dl>{pairs}</dl></div>"
+    return f"<div class=cards>{out}</div>"
+
+
+def _charts(charts: Sequence[tuple[str, str]]) -> str:
+    shown = [f"<figure><figcaption>{caption}</figcaption>{chart}</figure>" for caption, chart in charts if chart]
+    return f"<div class=charts>{''.join(shown)}</div>" if shown else ""
+
+
+def _key(k: int) -> str:
+    return f'<i class="key c{k % N_COLOURS}"></i>'
+
+
+def _column(trace: Sequence[dict[str, Any]], name: str) -> list[float]:
+    return [_number(row.get(name)) for row in trace]
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

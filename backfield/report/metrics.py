@@ -1,0 +1,246 @@
+"""How good predictions are: errors, per class, chunks, and whether probabilities mean what they say.
+
+    IoU_c = n_cc / (row_c + column_c - n_cc),   F1_c = 2 n_cc / (row_c + column_c)      n: confusion, truth x prediction
+    ECE   = sum_b |B_b| / N  | accuracy(B_b) - confidence(B_b) |                         (Guo et al. 2017, eq. 3)
+
+B_b holds the variables whose largest marginal, the confidence, is in bin b. Hidden variables (-1 or "") count nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+
+N_BINS = 15
+
+
+class Calibration(NamedTuple):
+    """Per bin of confidence: lower ends, mean confidence, share of right predictions (nan: empty), share of variables."""
+
+    edges: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    share: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error."""
+        used = self.share > 0
+        return float((self.share[used] * np.abs(self.accuracy[used] - self.confidence[used])).sum())
+
+
+class ChunkScores(NamedTuple):
+    """Precision, recall and F1 of chunks, as ``conlleval`` counts them, and the number of true chunks."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Scores of one set of predictions; per-class arrays follow ``classes`` and are nan where they have no meaning."""
+
+    classes: list[Any]
+    confusion: np.ndarray
+    calibration: Calibration | None = None
+    log_loss: float | None = None
+    chunks: ChunkScores | None = None
+
+    @property
+    def n_variables(self) -> int:
+        """Number of labelled variables."""
+        return int(self.confusion.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Share of variables with the right label."""
+        return float(np.trace(self.confusion) / self.confusion.sum())
+
+    @property
+    def error(self) -> float:
+        """Share of variables with a wrong label."""
+        return 1.0 - self.accuracy
+
+    @property
+    def support(self) -> np.ndarray:
+        """Number of variables of each class."""
+        return self.confusion.sum(axis=1)
+
+    @property
+    def class_error(self) -> np.ndarray:
+        """Share of each class's variables that got another label."""
+        return 1.0 - _ratio(np.diag(self.confusion), self.support)
+
+    @property
+    def precision(self) -> np.ndarray:
+        """Share of the variables given a label that have it."""
+        return _ratio(np.diag(self.confusion), self.confusion.sum(axis=0))
+
+    @property
+    def recall(self) -> np.ndarray:
+        """Share of each class's variables that were found."""
+        return _ratio(np.diag(self.confusion), self.support)
+
+    @property
+    def iou(self) -> np.ndarray:
+        """Intersection over union of each class."""
+        both = np.diag(self.confusion)
+        return _ratio(both, self.support + self.confusion.sum(axis=0) - both)
+
+    @property
+    def f1(self) -> np.ndarray:
+        """Harmonic mean of precision and recall of each class."""
+        return _ratio(2 * np.diag(self.confusion), self.support + self.confusion.sum(axis=0))
+
+    @property
+    def mean_iou(self) -> float:
+        """Mean IoU over the classes that occur in truth or prediction."""
+        return float(np.nanmean(self.iou))
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 over the classes that occur in truth or prediction."""
+        return float(np.nanmean(self.f1))
+
+    @property
+    def ece(self) -> float | None:
+        """Expected calibration error."""
+        return None if self.calibration is None else self.calibration.error
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as JSON values; nan becomes null."""
+        columns = ("support", "class_error", "precision", "recall", "f1", "iou")
+        table = {column: getattr(self, column) for column in columns}
+        per_class = [
+            {"class": label} | {column: _finite(values[k]) for column, values in table.items()}
+            for k, label in enumerate(self.classes)
+        ]
+        out: dict[str, Any] = {
+            "variables": self.n_variables,
+            "accuracy": self.accuracy,
+            "error": self.error,
+            "mean_iou": self.mean_iou,
+            "macro_f1": self.macro_f1,
+            "expected_calibration_error": self.ece,
+            "log_loss": self.log_loss,
+            "per_class": per_class,
+            "confusion": self.confusion.tolist(),
+        }
+        if self.chunks is not None:
+            out["chunks"] = self.chunks._asdict()
+        return out
+
+
+def evaluate(truth: Sequence[Any], predicted: Sequence[Any], classes: Any, probabilities: Any = None) -> Metrics:
+    """Score predictions.
+
+    Parameters
+    ----------
+    truth, predicted
+        Labels of each example, of any shape; in the truth -1 (of texts "") = hidden.
+    classes
+        All labels there are, sorted.
+    probabilities : optional
+        Of each example, with the classes as last axis.
+    """
+    classes = np.asarray(classes)
+    real, guess = _positions(truth, classes, "the truth"), _positions(predicted, classes, "the prediction")
+    if [len(each) for each in real] != [len(each) for each in guess]:
+        raise InputError("truth and prediction must have the same sizes.")
+    known = np.concatenate(real) >= 0
+    if not known.any():
+        raise InputError("there is nothing to score: all labels are hidden.")
+    y, x = np.concatenate(real)[known], np.concatenate(guess)[known]
+    found, loss = None, None
+    if probabilities is not None:
+        p = np.concatenate([np.asarray(each).reshape(-1, len(classes)) for each in probabilities])[known]
+        found, loss = calibration(p, y), log_loss(p, y)
+    chunks = None
+    if _is_tagging(classes):
+        chunks = chunk_scores(
+            [np.asarray(each).tolist() for each in truth], [np.asarray(each).tolist() for each in predicted]
+        )
+    return Metrics(classes.tolist(), confusion(y, x, len(classes)), found, loss, chunks)
+
+
+def confusion(truth: np.ndarray, predicted: np.ndarray, n_labels: int) -> np.ndarray:
+    """Return how often label i (row) was taken for label j (column)."""
+    return np.bincount(truth * n_labels + predicted, minlength=n_labels**2).reshape(n_labels, n_labels)
+
+
+def calibration(probabilities: np.ndarray, truth: np.ndarray, n_bins: int = N_BINS) -> Calibration:
+    """Return confidence and accuracy in ``n_bins`` bins of equal width, from (N, L) probabilities and (N,) labels."""
+    confidence = probabilities.max(axis=1).astype(np.float64)
+    right = probabilities.argmax(axis=1) == truth
+    bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
+    count = np.bincount(bins, minlength=n_bins)
+    mean = _ratio(np.bincount(bins, confidence, n_bins), count)
+    accuracy = _ratio(np.bincount(bins, right, n_bins), count)
+    return Calibration(np.arange(n_bins) / n_bins, mean, accuracy, count / max(1, len(truth)))
+
+
+def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """Return the mean of -log p(true label), with p kept above 1e-12."""
+    p = probabilities[np.arange(len(truth)), truth].astype(np.float64)
+    return float(-np.log(np.maximum(p, 1e-12)).mean())
+
+
+def chunk_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> ChunkScores:
+    """Return precision, recall and F1 of the chunks of BIO tags (also with E and S); a chunk is right if it is all right."""
+    right = real = guessed = 0
+    for one, two in zip(truth, predicted, strict=True):
+        a, b = chunks_of(one), chunks_of(two)
+        right, real, guessed = right + len(a & b), real + len(a), guessed + len(b)
+    precision, recall = right / guessed if guessed else 0.0, right / real if real else 0.0
+    return ChunkScores(precision, recall, 2 * right / (real + guessed) if real + guessed else 0.0, real)
+
+
+def chunks_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Return the chunks (type, first, last) of a sequence of tags, by the rules of ``conlleval``."""
+    found, first, previous, inside = set(), 0, "O", ""
+    for at, tag in enumerate([*tags, "O"]):
+        mark, _, kind = (tag or "O").partition("-")
+        starts = mark in ("B", "S") or (mark in ("I", "E") and (previous in ("O", "E", "S") or kind != inside))
+        if previous != "O" and (starts or mark == "O"):
+            found.add((inside, first, at - 1))
+        if starts:
+            first = at
+        previous, inside = mark, kind
+    return found
+
+
+def _is_tagging(classes: np.ndarray) -> bool:
+    """Whether labels are tags such as B-NP, I-NP and O."""
+    if classes.dtype.kind != "U":
+        return False
+    marks = {label.partition("-")[0] if "-" in label else label.replace("O", "") for label in classes.tolist()}
+    return "B" in marks and marks <= {"B", "I", "E", "S", ""}
+
+
+def _positions(labels: Sequence[Any], classes: np.ndarray, what: str) -> list[np.ndarray]:
+    out = []
+    for each in labels:
+        values = np.asarray(each).reshape(-1)
+        hidden = values == ("" if values.dtype.kind == "U" else -1)
+        at = np.minimum(np.searchsorted(classes, values), len(classes) - 1)
+        strange = (classes[at] != values) & ~hidden
+        if strange.any():
+            raise InputError(f"{what} holds the label {values[strange][0]}, which is not among the classes.")
+        out.append(np.where(hidden, -1, at))
+    return out
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.divide(a, b, out=np.full(np.shape(b), np.nan), where=np.asarray(b) > 0)
+
+
+def _finite(value: Any) -> float | int | None:
+    number = value.item()
+    return number if np.isfinite(number) else None

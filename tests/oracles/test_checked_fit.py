@@ -1,0 +1,138 @@
+"""Rows that cannot be used, and oracles that do not do what they must."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from backfield import InputError
+from backfield._component import get
+from backfield.oracles import Linear, Oracle, OracleFunction, checked_fit
+from tests.oracles.rows import rows
+
+X, Y, B = rows(n=400)
+
+
+class Given(OracleFunction):
+    """Scores made by a function of the features."""
+
+    def __init__(self, function, n_classes):
+        self.function, self.n_classes = function, n_classes
+
+    def scores(self, features):
+        return self.function(features)
+
+
+@dataclass(frozen=True, repr=False)
+class Mine(Oracle, name="mine_for_tests"):
+    """An oracle of a user, spoiled in some way."""
+
+    way: str = "good"
+
+    def fit(self, features, labels, bias, weight=None, *, n_classes, start=None, seed=0, n_jobs=1):
+        good = Linear().fit(features, labels, bias, weight, n_classes=n_classes, start=getattr(start, "good", None))
+        spoiled = {
+            "good": good.scores,
+            "nan": lambda x: np.full((len(x), n_classes), np.nan),
+            "shape": lambda x: good.scores(x)[:, 0],
+            "text": lambda x: good.scores(x).astype(str),
+            "nothing": None,
+        }[self.way]
+        if spoiled is None:
+            return None
+        function = Given(spoiled, n_classes)
+        function.good = good
+        return function
+
+
+@dataclass(frozen=True, repr=False)
+class Plain(Oracle, name="plain_for_tests"):
+    """scikit-learn's logistic regression, which knows no bias."""
+
+    noise: float = 0.0
+
+    def fit(self, features, labels, bias, weight=None, *, n_classes, start=None, seed=0, n_jobs=1):
+        model = LogisticRegression().fit(features, labels, sample_weight=weight)
+        shift = self.noise * np.random.default_rng().normal(size=n_classes)
+        return Given(lambda x: model.decision_function(x) + shift, n_classes)
+
+
+def test_an_oracle_of_a_user_works_through_the_registry():
+    fit = checked_fit(get("oracles", "mine_for_tests"), X, Y, B, n_classes=3)
+    reference = Linear().fit(X, Y, B, n_classes=3)
+    np.testing.assert_array_equal(fit.scores, reference.scores(X))
+    checked_fit(get("oracles", "mine_for_tests"), X, Y, B, n_classes=3, start=fit.function)
+    with pytest.raises(InputError, match="Given cannot be saved"):
+        fit.function.arrays()
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("nan", r"returned scores\[0, 0\] is nan"),
+        ("shape", r"shape \(400,\); \(400, 3\) numbers are needed"),
+        ("text", r"<U"),
+        ("nothing", "gave NoneType"),
+    ],
+)
+def test_bad_answers_name_the_oracle(way, message):
+    with pytest.raises(InputError, match=rf"oracle 'mine_for_tests'.*{message}"):
+        checked_fit(get("oracles", f"mine_for_tests(way={way!r})"), X, Y, B, n_classes=3)
+
+
+@pytest.mark.parametrize("margin", [0, 10])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_an_oracle_that_ignores_the_bias_is_caught_at_once(margin, noise):
+    x, y, bias = rows(n=5000, margin=margin, bias_scale=0.1)
+    with pytest.raises(InputError, match="oracle 'plain_for_tests' ignores the bias"):
+        checked_fit(Plain(noise), x, y, bias, n_classes=3)
+
+
+def test_an_oracle_that_ignores_the_bias_is_caught_by_its_loss():
+    x, y, _ = rows(n=1000)
+    bias = 2 * Plain().fit(x, y, None, n_classes=3).scores(x)  # Says it already, and too loud: more of it does harm.
+    start = Given(lambda x: np.zeros((len(x), 3)), 3)
+    with pytest.raises(InputError, match="'plain_for_tests' ignores the bias: its fit raises the biased loss"):
+        checked_fit(Plain(), x, y, bias, n_classes=3, start=start)
+
+
+def test_a_step_that_is_too_long_is_no_ignored_bias():
+    class Long(Mine, name="long_for_tests"):
+        def fit(self, features, labels, bias, weight=None, **options):
+            return Given(lambda x: -50 * Linear().fit(X, Y, B, n_classes=3).scores(x), 3)
+
+    fit = checked_fit(Long(), X, Y, B, n_classes=3, start=Given(lambda x: np.zeros((len(x), 3)), 3))
+    assert fit.loss > fit.loss_before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": X[:, 0]}, r"features are float64 of shape \(400,\)"),
+        ({"features": X[:0]}, "N >= 1"),
+        ({"features": np.where(np.arange(1200).reshape(400, 3) == 7, np.nan, X)}, r"features\[2, 1\] is nan"),
+        ({"bias": B[:, :2]}, r"bias is float64 of shape \(400, 2\); \(400, 3\)"),
+        ({"bias": np.where(np.arange(1200).reshape(400, 3) == 7, -np.inf, B)}, r"bias\[2, 1\] is -inf"),
+        ({"labels": Y[:-1]}, r"labels are int64 of shape \(399,\)"),
+        ({"labels": Y + 0.5}, "labels are float64"),
+        ({"labels": np.where(np.arange(400) == 9, 3, Y)}, r"labels\[9\] is 3; 0 \.\. 2"),
+        ({"labels": np.where(np.arange(400) == 9, -1, Y)}, r"labels\[9\] is -1"),
+        ({"labels": np.full((400, 3), 0.5)}, "soft target 0"),
+        ({"labels": np.full((400, 2), 0.5)}, r"soft targets are float64 of shape \(400, 2\)"),
+        ({"weight": np.ones(3)}, r"weights are float64 of shape \(3,\)"),
+        ({"weight": np.where(np.arange(400) == 9, -1.0, 1.0)}, r"weight\[9\] is -1"),
+        ({"weight": np.where(np.arange(400) == 9, np.nan, 1.0)}, r"weight\[9\] is nan"),
+        ({"weight": np.zeros(400)}, "all 400 weights are 0"),
+        ({"n_classes": 1, "bias": B[:, :1], "labels": 0 * Y}, "n_classes is 1"),
+    ],
+)
+def test_bad_rows_are_named(change, message):
+    arguments = {"features": X, "labels": Y, "bias": B, "weight": None, "n_classes": 3} | change
+    with pytest.raises(InputError, match=f"oracle 'linear'.*{message}"):
+        checked_fit(Linear(), **arguments)
+
+
+def test_soft_targets_need_an_oracle_that_takes_them():
+    with pytest.raises(InputError, match="oracle 'mine_for_tests' takes labels only"):
+        checked_fit(Mine(), X, np.eye(3)[Y], B, n_classes=3)
