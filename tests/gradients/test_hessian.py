@@ -78,7 +78,7 @@ def test_is_symmetric():
 def test_refused_where_there_is_none(loss):
     theta, labels = example(GRAPHS["grid"])
     with pytest.raises(bf.InputError, match=f"{loss} has no second derivative; use a logistic"):
-        bf.hessian_vector(theta, abs(labels), theta, loss=loss, inference="loopy_bp")
+        bf.hessian_vector(theta, np.maximum(labels, 0), theta, loss=loss, inference="loopy_bp")
 
 
 def test_direction_must_fit():

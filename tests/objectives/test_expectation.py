@@ -26,7 +26,7 @@ def known(theta, labels):
     return theta, labels
 
 
-@pytest.mark.parametrize("method", [METHOD, "mean_field", "exact", "gibbs(n_iter=50)"])
+@pytest.mark.parametrize("method", [METHOD, "mean_field", "exact", "gibbs(n_samples=50)"])
 def test_pseudo_marginal(method):
     for graph in GRAPHS.values():
         theta, labels = known(*example(graph))
@@ -114,7 +114,7 @@ def test_who_has_an_objective():
 
 def test_refusals():
     theta, labels = example(GRAPHS["grid"])
-    with pytest.raises(bf.InputError, match="contrastive_divergence starts at the labels.*use pseudo_marginal"):
+    with pytest.raises(bf.InputError, match=r"contrastive_divergence starts at the labels.*use pseudo_marginal"):
         bf.value_and_gradient(theta, labels, loss="contrastive_divergence")
     with pytest.raises(bf.InputError, match="k must be a whole number >= 1, got 0"):
         bf.value_and_gradient(theta, labels, loss="contrastive_divergence(k=0)")

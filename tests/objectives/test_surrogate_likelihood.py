@@ -53,7 +53,7 @@ def test_truncated_form(method, sweeps):
     """[D13] §7.3: the exact derivative of the truncated partition functions, before convergence too."""
     for graph in GRAPHS.values():
         theta, labels = example(graph)
-        for given in (labels, abs(labels), np.full_like(labels, -1)):
+        for given in (labels, np.maximum(labels, 0), np.full_like(labels, -1)):
             check(theta, given, 1e-6, loss=LOSS, inference=f"{method}(n_iter={sweeps})", gradient="truncated")
 
 
@@ -84,14 +84,14 @@ def models(count, hidden):
 
 
 def test_tree_reweighted_bounds_the_likelihood_from_below():
-    method = "tree_reweighted(n_iter=20000, rho='trees', tol=1e-11, damping=0.3)"
-    for theta, labels, exact in models(60, hidden=False):
+    method = "tree_reweighted(n_iter=3000, rho='trees', tol=1e-10, damping=0.1)"
+    for theta, labels, exact in models(40, hidden=False):
         assert -bf.value_and_gradient(theta, labels, loss=LOSS, inference=method)[0] <= exact + 1e-8
 
 
 def test_mean_field_bounds_the_likelihood_from_above():
     for sweeps in (1, 100):
-        for theta, labels, exact in models(60, hidden=False):
+        for theta, labels, exact in models(40, hidden=False):
             method = f"mean_field(n_iter={sweeps})"
             assert -bf.value_and_gradient(theta, labels, loss=LOSS, inference=method)[0] >= exact - 1e-9
 
@@ -107,8 +107,8 @@ MIXED = "surrogate_likelihood(clamped='mean_field(n_iter=2000, tol=1e-12)')"
 
 def test_mixed_bounds_the_em_loss_from_below():
     """Mean field for the clamped part, TRW for the free part ([D13] §4.1.2)."""
-    method = "tree_reweighted(n_iter=20000, tol=1e-11, damping=0.3)"
-    for theta, labels, exact in models(60, hidden=True):
+    method = "tree_reweighted(n_iter=3000, tol=1e-10, damping=0.1)"
+    for theta, labels, exact in models(40, hidden=True):
         assert -bf.value_and_gradient(theta, labels, loss=MIXED, inference=method)[0] <= exact + 1e-8
 
 
@@ -163,7 +163,7 @@ def test_refuses_samples_and_weights():
 
 def test_warns_where_a_tolerance_is_not_reached():
     theta, labels = example(bf.Graph.grid(5, 5))
-    with pytest.warns(bf.ConvergenceWarning, match="stopped after 2 iterations"):
+    with pytest.warns(bf.ConvergenceWarning, match="stopped"):
         bf.value_and_gradient(theta, labels, loss=LOSS, inference="loopy_bp(n_iter=2, tol=1e-9)")
 
 
