@@ -28,7 +28,10 @@ from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
 from backfield.learners import Learner
 from backfield.learners.oracle_descent import oracle_energy
+from backfield.losses._base import unary_entries
 from backfield.objectives import Target, get_objective
+from backfield.objectives._base import argmax_labels
+from backfield.objectives.piecewise import pieces
 from backfield.problem import Example, Layout, Problem, Rows, _Sum
 
 
@@ -421,22 +424,14 @@ class IndependentProblem(Problem):
     def _one(self, w: np.ndarray, example: Example, seed: int) -> _Sum:
         assert example.target is not None
         labels = example.target.labeling.labels
-        theta = self.layout.theta(w, Example(example.graph, example.unary, [None] * len(self.layout.factors)), self.dtype)
-        known = np.flatnonzero(labels >= 0)
-        d_unary = np.zeros_like(theta.unary_flat)
-        scores = theta.unary_flat.reshape(example.graph.n_variables, -1)[known].astype(np.float64)
-        scores -= scores.max(axis=1, keepdims=True)
-        p = np.exp(scores)
-        total = p.sum(axis=1, keepdims=True)
-        rows = np.arange(len(known))
-        value = float((np.log(total[:, 0]) - scores[rows, labels[known]]).sum())
-        p /= total
-        wrong = float((p.argmax(axis=1) != labels[known]).sum())
-        p[rows, labels[known]] -= 1
-        d_unary.reshape(example.graph.n_variables, -1)[known] = p
-        d_theta = Potentials.from_flat(theta.graph, d_unary, theta.factors_flat)
+        graph = example.graph
+        theta = self.layout.theta(w, Example(graph, example.unary, [None] * len(self.layout.factors)), self.dtype)
+        known, entries = unary_entries(graph, labels)
+        value, d_unary = pieces(theta.unary_flat, graph.layout.var_ptr, known, entries, np.ones(len(known)))
+        wrong = float((argmax_labels(theta)[known] != labels[known]).sum())
+        d_theta = Potentials.from_flat(graph, d_unary, theta.factors_flat)
         gradient = Layout(self.layout.unary, [], self.n_weights).vjp(Example(example.graph, example.unary, []), d_theta)
-        return _Sum(value, gradient, wrong, 0)
+        return _Sum(float(value), gradient, wrong, 0)
 
 
 def _types(samples: list[Sample], graphs: list[Any], features: list[Any], kind: str) -> list[tuple[int, int, int]]:

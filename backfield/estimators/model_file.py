@@ -7,9 +7,10 @@ features were made). Tensors are the weights.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +107,18 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def write_atomically(path: Any, data: bytes) -> None:
     """Write a file so that a crash, a full disk or a missing right leaves the old one as it was."""
     target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}.") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:  # not mkstemp, whose files only their owner may read
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise InputError(f"cannot write {target}: {error.strerror}; the old file is as it was.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _block(block: Any) -> list[Any]:

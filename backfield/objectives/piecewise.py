@@ -38,25 +38,26 @@ def _value_and_dtheta(theta: Potentials, target: Target) -> tuple[Any, Potential
     graph, labels = theta.graph, target.labeling.labels
     variables, entries = unary_entries(graph, labels)
     w = np.broadcast_to(label_weights(graph, target.weights, variables, entries), len(entries))
-    value_u, d_unary = _pieces(theta.unary_flat, graph.layout.var_ptr, variables, entries, w)
+    value_u, d_unary = pieces(theta.unary_flat, graph.layout.var_ptr, variables, entries, w)
     cliques, entries = clique_entries(graph, labels)
     w = np.broadcast_to(clique_weights(graph, target.weights, target.labeling.allowed, cliques), len(entries))
-    value_c, d_factors = _pieces(theta.factors_flat, graph.layout.table_ptr, cliques, entries, w)
+    value_c, d_factors = pieces(theta.factors_flat, graph.layout.table_ptr, cliques, entries, w)
     return value_u + value_c, Potentials.from_flat(graph, d_unary, d_factors)
 
 
-def _pieces(
-    theta: np.ndarray, ptr: np.ndarray, pieces: np.ndarray, entries: np.ndarray, w: np.ndarray
+def pieces(
+    theta: np.ndarray, ptr: np.ndarray, chosen: np.ndarray, entries: np.ndarray, w: np.ndarray
 ) -> tuple[Any, np.ndarray]:
+    """Return sum w (A - theta(x)) over the chosen pieces with labels at ``entries``, and its gradient."""
     d_theta = np.zeros_like(theta)
-    if len(pieces) == 0:
+    if len(chosen) == 0:
         return 0.0, d_theta
     sizes = np.diff(ptr)
     top = np.maximum.reduceat(theta.real, ptr[:-1])
     weights = np.exp(theta - np.repeat(top, sizes))
     total = np.add.reduceat(weights, ptr[:-1])
     every = np.zeros(len(sizes))
-    every[pieces] = w
+    every[chosen] = w
     d_theta += np.repeat(every, sizes) * weights / np.repeat(total, sizes)
     d_theta[entries] -= w
-    return (w * ((top + np.log(total))[pieces] - theta[entries])).sum(), d_theta
+    return (w * ((top + np.log(total))[chosen] - theta[entries])).sum(), d_theta
