@@ -19,6 +19,7 @@ import typer
 from backfield.cli.demo import demo
 from backfield.cli.evaluate import evaluate
 from backfield.cli.fit import fit
+from backfield.cli.gradcheck import gradcheck
 from backfield.cli.infer import infer
 from backfield.cli.list import list_parts
 from backfield.cli.predict import predict
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "infer": infer,
     "list": list_parts,
+    "gradcheck": gradcheck,
 }
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130

@@ -90,10 +90,10 @@ def _write(
     seconds = {"fit": crf.trace_[-1]["seconds"]} if crf.trace_ and "seconds" in crf.trace_[-1] else {}
     result = ModelResult(name.name, metrics, crf.trace_, settings_of(crf, made), seconds | {"predict": found.seconds})
     known = f"{metrics.n_variables:,} labelled {variable}s"
-    about = [f"{name.name} on {data.path.name}: {len(data)} {example}s, {known}, {len(metrics.classes)} classes."]
+    about = [f"{len(data)} {example}s, {known}, {len(metrics.classes)} classes."]
     write_report(
         path,
-        f"{name.stem} on {data.path.name}",
+        f"{name.name} on {data.path.name}",
         about,
         [result],
         picture_rows(data, found, crf.classes_) if data.kind == "grid" else (),

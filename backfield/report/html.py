@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.report.metrics import Metrics
-from backfield.report.pictures import Row, data_uri
+from backfield.report.pictures import PALETTE, Row, data_uri
 from backfield.report.plots import Line, calibration_chart, confusion_chart, line_chart
 
 N_COLOURS = 6
@@ -70,8 +70,8 @@ def write_report(
 
     sections = [
         _section("Results", _results(results)),
-        _section("Pictures", _pictures(pictures), "Input, truth and what the models make of it."),
-        _section("Sentences", _sentences(sentences), "Wrong labels are marked; below them, the true ones."),
+        _section("Pictures", _pictures(pictures, results), "Input, truth and what was made of it."),
+        _section("Sentences", _sentences(sentences), "Wrong labels are struck out; the true ones stand beside them."),
         _section("Learning curves", _curves(results), _CURVES),
         _section("Calibration", _calibrations(results), _CALIBRATION),
         _section("Confusion", _confusions(results), "Shares of each true class, in per cent."),
@@ -99,6 +99,9 @@ _CALIBRATION = (
 )
 
 
+_FIRST = "Seconds of a first run include compilation."
+
+
 def _section(title: str, content: str, lead: str = "") -> str:
     if not content:
         return ""
@@ -107,8 +110,15 @@ def _section(title: str, content: str, lead: str = "") -> str:
 
 def _results(results: Sequence[ModelResult]) -> str:
     """Return the table of models, the best number of each column in bold."""
+    base = results[0].metrics.error if results else 0.0
     columns: list[tuple[str, list[float], str, int]] = [
         ("error", [100 * r.metrics.error for r in results], "{:.2f} %", -1),
+        (
+            "change",
+            [100 * (r.metrics.error / base - 1) if k and base else math.nan for k, r in enumerate(results)],
+            "{:+.0f} %",
+            0,
+        ),
         ("mean IoU", [r.metrics.mean_iou for r in results], "{:.3f}", 1),
         ("mean F1", [r.metrics.macro_f1 for r in results], "{:.3f}", 1),
         ("chunk F1", [100 * r.metrics.chunks.f1 if r.metrics.chunks else math.nan for r in results], "{:.2f}", 1),
@@ -127,12 +137,16 @@ def _results(results: Sequence[ModelResult]) -> str:
             best = len(results) > 1 and sign and sign * values[k] == top
             text = form.format(values[k]) if not math.isnan(values[k]) else "–"
             cells += f"<td class=n>{f'<b>{text}</b>' if best else text}</td>"
-        body += f"<tr><td>{_key(k)}{escape(result.name)}</td>{cells}</tr>"
-    note = f"<p class=note>{results[0].metrics.n_variables:,} labelled variables.</p>" if results else ""
+        body += f"<tr><td>{_key(k, results)}{escape(result.name)}</td>{cells}</tr>"
+    note = (
+        f"<p class=note>{results[0].metrics.n_variables:,} labelled variables in the test data. {_FIRST}</p>"
+        if results
+        else ""
+    )
     return f"<div class=scroll><table><tr><th></th>{head}</tr>{body}</table></div>{note}"
 
 
-def _pictures(rows: Sequence[Row]) -> str:
+def _pictures(rows: Sequence[Row], results: Sequence[ModelResult]) -> str:
     out = ""
     for row in rows:
         cells = "".join(
@@ -140,7 +154,17 @@ def _pictures(rows: Sequence[Row]) -> str:
             for p in row.pictures
         )
         out += f'<div class=row style="--n:{len(row.pictures)}">{cells}</div>'
-    return out
+    return out + _legend(results[0].metrics.classes) if out and results else out
+
+
+def _legend(classes: Sequence[Any]) -> str:
+    if len(classes) > len(PALETTE):
+        return ""
+    colours = [",".join(f"{value:.0f}" for value in colour) for colour in PALETTE]
+    items = (
+        f'<span><i style="background:rgb({c})"></i>{escape(str(n))}</span>' for n, c in zip(classes, colours, strict=False)
+    )
+    return f"<p class=legend>{''.join(items)}</p>"
 
 
 def _sentences(sentences: Sequence[TaggedSentence]) -> str:
@@ -161,14 +185,14 @@ def _curves(results: Sequence[ModelResult]) -> str:
     charts = []
     for k, result in enumerate(results):
         steps = [row["iteration"] for row in result.trace]
-        lines = [Line("training", steps, _column(result.trace, "objective"), k % N_COLOURS)]
+        lines = [Line("training", steps, _column(result.trace, "objective"), _colour(k, results))]
         if any("validation" in row for row in result.trace):
-            lines.append(Line("validation", steps, _column(result.trace, "validation"), k % N_COLOURS, dashed=True))
+            lines.append(Line("validation", steps, _column(result.trace, "validation"), _colour(k, results), dashed=True))
         chart = line_chart(lines, "iteration", "objective", f"objective of {result.name}")
         dashed = "; validation dashed" if len(lines) > 1 else ""
-        charts.append((f"{_key(k)}{escape(result.name)}{dashed}", chart))
+        charts.append((f"{_key(k, results)}{escape(result.name)}{dashed}", chart))
     errors = [
-        Line(result.name, [row["iteration"] for row in result.trace], _column(result.trace, "error"), k % N_COLOURS)
+        Line(result.name, [row["iteration"] for row in result.trace], _column(result.trace, "error"), _colour(k, results))
         for k, result in enumerate(results)
     ]
     charts.append(("training error", line_chart(errors, "iteration", "error", "training error")))
@@ -179,8 +203,8 @@ def _calibrations(results: Sequence[ModelResult]) -> str:
     charts = []
     for k, result in enumerate(results):
         if result.metrics.calibration is not None:
-            chart = calibration_chart(result.metrics.calibration, k % N_COLOURS, f"calibration of {result.name}")
-            charts.append((f"{_key(k)}{escape(result.name)}, ECE {result.metrics.ece:.4f}", chart))
+            chart = calibration_chart(result.metrics.calibration, _colour(k, results), f"calibration of {result.name}")
+            charts.append((f"{_key(k, results)}{escape(result.name)}<span>ECE {result.metrics.ece:.4f}</span>", chart))
     return _charts(charts)
 
 
@@ -189,7 +213,10 @@ def _confusions(results: Sequence[ModelResult]) -> str:
         return ""
     return _charts(
         [
-            (f"{_key(k)}{escape(r.name)}", confusion_chart(r.metrics.confusion, r.metrics.classes, f"confusion of {r.name}"))
+            (
+                f"{_key(k, results)}{escape(r.name)}",
+                confusion_chart(r.metrics.confusion, r.metrics.classes, f"confusion of {r.name}"),
+            )
             for k, r in enumerate(results)
         ]
     )
@@ -203,12 +230,13 @@ def _classes(results: Sequence[ModelResult]) -> str:
     head = "".join(f"<th class=n>{name}</th>" for name in ("variables", "error", "precision", "recall", "F1", "IoU"))
     body = ""
     columns = (metrics.class_error, metrics.precision, metrics.recall, metrics.f1, metrics.iou)
-    for k in np.argsort(-metrics.support, kind="stable")[:MAX_CLASSES]:
+    seen = [k for k in np.argsort(-metrics.support, kind="stable") if not np.isnan(metrics.iou[k])]
+    for k in seen[:MAX_CLASSES]:
         cells = "".join(f"<td class=n>{'–' if np.isnan(c[k]) else f'{c[k]:.3f}'}</td>" for c in columns)
         body += f"<tr><td>{escape(str(metrics.classes[k]))}</td><td class=n>{metrics.support[k]:,}</td>{cells}</tr>"
-    name = f"<p class=lead>{_key(len(results) - 1)}{escape(results[-1].name)}</p>" if len(results) > 1 else ""
-    more = len(metrics.classes) - MAX_CLASSES
-    note = f"<p class=note>and {more} more classes</p>" if more > 0 else ""
+    name = f"<p class=lead>{_key(len(results) - 1, results)}{escape(results[-1].name)}</p>" if len(results) > 1 else ""
+    more = len(metrics.classes) - min(len(seen), MAX_CLASSES)
+    note = f"<p class=note>{more} more classes, fewer in the data or not at all.</p>" if more > 0 else ""
     return f"{name}<div class=scroll><table><tr><th>class</th>{head}</tr>{body}</table></div>{note}"
 
 
@@ -216,7 +244,7 @@ def _settings(results: Sequence[ModelResult], common: dict[str, Any]) -> str:
     rows = [("all models" if len(results) > 1 else "data", common)] if common else []
     out = ""
     for k, (name, settings) in enumerate(rows + [(r.name, r.settings) for r in results]):
-        key = _key(k - len(rows)) if k >= len(rows) else ""
+        key = _key(k - len(rows), results) if k >= len(rows) else ""
         items = dict(settings)
         if k >= len(rows):
             items |= {f"seconds to {what}": f"{value:.3g}" for what, value in results[k - len(rows)].seconds.items()}
@@ -230,8 +258,13 @@ def _charts(charts: Sequence[tuple[str, str]]) -> str:
     return f"<div class=charts>{''.join(shown)}</div>" if shown else ""
 
 
-def _key(k: int) -> str:
-    return f'<i class="key c{k % N_COLOURS}"></i>'
+def _colour(k: int, results: Sequence[ModelResult]) -> int:
+    """Return which of the page's colours a model has; the first is grey, being what others are compared to."""
+    return 2 if len(results) == 1 else k % N_COLOURS
+
+
+def _key(k: int, results: Sequence[ModelResult]) -> str:
+    return f'<i class="key c{_colour(k, results)}"></i>'
 
 
 def _column(trace: Sequence[dict[str, Any]], name: str) -> list[float]:

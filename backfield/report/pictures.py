@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 #: Colours of labels 0, 1, ...; with two labels, the marginals are mixtures of the first two.
-PALETTE = np.array(
+_BRIGHT = np.array(
     [
         *((243, 236, 219), (29, 53, 87), (217, 119, 6), (13, 148, 136), (190, 24, 93), (101, 163, 13)),
         *((124, 58, 237), (2, 132, 199), (180, 83, 9), (100, 116, 139)),
     ],
     dtype=np.float64,
 )
+PALETTE = np.concatenate([_BRIGHT, 0.6 * _BRIGHT])
 _HIDDEN = np.array([200, 200, 200], dtype=np.float64)
 # Confidence from low to high.
 _RAMP = np.array([(38, 12, 60), (120, 28, 109), (207, 68, 70), (248, 149, 64), (252, 253, 191)], dtype=np.float64)

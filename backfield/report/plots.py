@@ -11,8 +11,10 @@ import numpy as np
 
 from backfield.report.metrics import Calibration
 
-WIDTH, HEIGHT = 340, 220
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 40
+WIDTH, HEIGHT = 280, 196
+LEFT, RIGHT, TOP, BOTTOM = 50, 10, 10, 38
+#: A chart whose values span more than this factor has a logarithmic axis.
+LOG_FROM = 2.5
 #: Confusions of more classes than this have no numbers in their cells.
 MAX_NUMBERED = 12
 
@@ -35,7 +37,10 @@ def line_chart(lines: Sequence[Line], x_label: str, y_label: str, title: str) ->
         return ""
     xs = [x for line in kept for x in line.x]
     ys = [y for line in kept for y in line.y]
-    axes = _Axes(_padded(min(xs), max(xs), 0.0), _padded(min(ys), max(ys), 0.06))
+    log = min(ys) > 0 and max(ys) / min(ys) > LOG_FROM
+    axes = _Axes(
+        _padded(min(xs), max(xs), 0.0), (0.94 * min(ys), 1.1 * max(ys)) if log else _padded(min(ys), max(ys), 0.06), log
+    )
     parts = [axes.frame(x_label, y_label)]
     for line in kept:
         points = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(line.x, line.y, strict=True))
@@ -51,8 +56,7 @@ def line_chart(lines: Sequence[Line], x_label: str, y_label: str, title: str) ->
 def calibration_chart(found: Calibration, colour: int, title: str) -> str:
     """Return confidence against accuracy: bars from the bins, the diagonal, and the share of variables below."""
     used = found.share > 0
-    low = float(found.edges[used].min()) if used.any() else 0.0
-    low = math.floor(low * 10) / 10
+    low = math.floor(10 * float(found.confidence[used].min())) / 10 if used.any() else 0.0
     axes = _Axes((low, 1.0), (0.0, 1.0))
     parts = [axes.frame("confidence", "accuracy")]
     step = 1.0 / len(found.edges)
@@ -60,7 +64,8 @@ def calibration_chart(found: Calibration, colour: int, title: str) -> str:
     for edge, mean, accuracy, share in zip(*found, strict=True):
         if share == 0:
             continue
-        left, width = axes.x(edge), axes.x(edge + step) - axes.x(edge)
+        left = axes.x(max(edge, low))
+        width = max(axes.x(edge + step) - left, 3.0)
         bar = 0.22 * share / largest
         note = f"confidence {mean:.3f}, accuracy {accuracy:.3f}, {100 * share:.1f} % of variables"
         parts.append(
@@ -83,10 +88,10 @@ def calibration_chart(found: Calibration, colour: int, title: str) -> str:
 def confusion_chart(confusion: np.ndarray, classes: Sequence[Any], title: str) -> str:
     """Return the confusion matrix: rows are the truth, shades the share of the row."""
     n = len(classes)
-    cell = max(8.0, min(64.0, 300.0 / n))
+    cell = max(14.0, min(58.0, 320.0 / n))
     names = [str(label) for label in classes]
     longest = min(12, max(len(name) for name in names))
-    left, top = 30 + 6.2 * longest, 40 if n <= MAX_NUMBERED else 18 + 5.2 * longest
+    left, top = 30 + 6.2 * longest, 40 if n <= MAX_NUMBERED else 26 + 5.4 * longest
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     middle = (left + n * cell / 2, top + n * cell / 2)
     parts = [
@@ -103,7 +108,7 @@ def confusion_chart(confusion: np.ndarray, classes: Sequence[Any], title: str) -
     for i in range(n):
         for j in range(n):
             parts.append(_cell(left + j * cell, top + i * cell, cell, share[i, j], confusion[i, j], (names[i], names[j]), n))
-    return _svg("".join(parts), title, left + n * cell + 6, top + n * cell + 6)
+    return _svg("".join(parts), title, left + n * cell + 6, top + n * cell + 6, "fixed")
 
 
 def _cell(x: float, y: float, size: float, share: float, count: int, names: tuple[str, str], n: int) -> str:
@@ -123,8 +128,8 @@ def _cell(x: float, y: float, size: float, share: float, count: int, names: tupl
 class _Axes:
     """From values to places in the picture."""
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float]) -> None:
-        self.x_range, self.y_range = x, y
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], log: bool = False) -> None:
+        self.x_range, self.y_range, self.log = x, y, log
 
     def x(self, value: float) -> float:
         low, high = self.x_range
@@ -132,16 +137,17 @@ class _Axes:
 
     def y(self, value: float) -> float:
         low, high = self.y_range
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
+        share = math.log(value / low) / math.log(high / low) if self.log else (value - low) / (high - low)
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
     def frame(self, x_label: str, y_label: str) -> str:
         parts = []
         right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-        for tick in ticks(*self.y_range, 5):
+        for tick in log_ticks(*self.y_range) if self.log else ticks(*self.y_range, 5):
             y = self.y(tick)
             parts.append(f'<path class="grid" d="M{LEFT},{y:.1f}H{right}"/>')
             parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{tick:.6g}</text>')
-        for tick in ticks(*self.x_range, 6):
+        for tick in ticks(*self.x_range, 5):
             x = self.x(tick)
             parts.append(f'<path class="grid" d="M{x:.1f},{bottom}v4"/>')
             parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{tick:.6g}</text>')
@@ -163,6 +169,14 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     return [round(k * step, 12) for k in range(first, last + 1)]
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two, about evenly apart in their logarithms: fewer per power of ten if these are many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1, 1.5, 2, 3, 4, 6, 8) if high / low < 8 else (1, 2, 5) if high / low < 1000 else (1,)
+    found = [m * 10.0**k for k in powers for m in factors]
+    return [tick for tick in found if low <= tick <= high]
+
+
 def _padded(low: float, high: float, share: float) -> tuple[float, float]:
     if high - low <= 1e-12 * max(1.0, abs(high)):
         return low - 0.5, high + 0.5
@@ -175,8 +189,8 @@ def _finite_points(line: Line) -> Line:
     return line._replace(x=[x for x, _ in pairs], y=[y for _, y in pairs])
 
 
-def _svg(content: str, title: str, width: float = WIDTH, height: float = HEIGHT) -> str:
+def _svg(content: str, title: str, width: float = WIDTH, height: float = HEIGHT, kind: str = "wide") -> str:
     return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
+        f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
         f'aria-label="{escape(title)}">{content}</svg>'
     )
