@@ -132,9 +132,9 @@ def inference_gradient(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """Return a loss on marginals and its derivatives with respect to the inference method itself.
 
-    The dictionary holds ``rho`` (one per factor), ``damping``, and ``init`` (log of the initial messages, flat in the order
-    of the slots), so that the inference can be tuned together with the model ([S11] §9). For ``loopy_bp`` and
-    ``tree_reweighted``; mean field has ``damping`` only.
+    So that the inference can be tuned together with the model ([S11] §9). The dictionary holds ``rho`` (one per factor),
+    ``damping``, and ``init``: log of the initial messages, flat in the order of the slots. Mean field has no ``rho``, and
+    its ``init`` is the log of the initial marginals; the smoothed LP has ``init`` alone, in units of eps.
     """
     theta = checked(theta, "float64")
     objective, setting, target = prepare(theta, labels, loss, inference, None, observed, weights, 0)

@@ -79,6 +79,8 @@ def plan(inference: str | None, loss: str | None, gradient: str | None) -> tuple
 
     found, left_out, refusals = [], [], []
     for name in [loss] if loss is not None else names("losses") + names("objectives"):
+        if loss is None and (inference or gradient) and not get_objective(name).needs_inference:
+            continue
         if not get_objective(name).integrable:
             left_out.append(name)
             continue
@@ -96,7 +98,7 @@ def plan(inference: str | None, loss: str | None, gradient: str | None) -> tuple
 
 
 def _of_loss(loss: str, inference: str | None, gradient: str | None) -> Iterator[Combination]:
-    from backfield._component import get, lookup, names
+    from backfield._component import get, names
     from backfield.inference._base import ExactInference, IterativeInference
     from backfield.objectives import Marginal, get_objective
 
@@ -109,15 +111,16 @@ def _of_loss(loss: str, inference: str | None, gradient: str | None) -> Iterator
         part = get("inference", method)
         if inference is None and not part.differentiable:
             continue
-        own = isinstance(part, ExactInference) or not isinstance(objective, Marginal)
-        known = ["direct"] if isinstance(part, ExactInference) else ["direct", "truncated"] if own else strategies
+        exact = isinstance(part, ExactInference)
+        known = ["direct"] if exact else strategies if isinstance(objective, Marginal) else ["direct", "truncated"]
+        if inference is not None and isinstance(part, IterativeInference) and part.tol is None:
+            known = ["truncated"]  # the others hold at convergence only
         for strategy in [gradient] if gradient is not None else known:
-            at_convergence = own if strategy == "direct" else lookup("gradients", strategy.split("(")[0]).at_convergence  # type: ignore[attr-defined]
+            at_convergence = not exact if strategy == "direct" else get("gradients", strategy).at_convergence
             spec = method
             if inference is None and isinstance(part, IterativeInference):
                 spec = _spec(part, at_convergence)
-            exact = isinstance(part, ExactInference) or not at_convergence
-            yield Combination(spec, loss, strategy, EXACT if exact else CONVERGED)
+            yield Combination(spec, loss, strategy, CONVERGED if at_convergence else EXACT)
 
 
 def _spec(part: Any, at_convergence: bool) -> str:

@@ -1,8 +1,11 @@
 """theta, labels -> value, d_theta."""
 
+from difflib import get_close_matches as _close
+
 from backfield._component import get as _get
 from backfield._component import names as _names
 from backfield._component import parse as _parse
+from backfield.errors import InputError as _InputError
 from backfield.losses import Loss as _Loss
 from backfield.objectives._base import Objective as Objective
 from backfield.objectives._base import Setting as Setting
@@ -30,4 +33,9 @@ def get_objective(loss: object) -> Objective:
     name = _parse(loss)[0] if isinstance(loss, str) else ""
     if name in _names("objectives"):
         return _get("objectives", loss)
+    if name and name not in _names("losses"):
+        known = _names("losses") + _names("objectives")
+        near = _close(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+        raise _InputError(f"there is no {name!r} among losses and objectives; {hint}")
     return Marginal(_get("losses", loss))
