@@ -21,6 +21,7 @@ from safetensors.numpy import save as format_tensors
 
 from backfield._component import Component, get
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
+from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
 from backfield.problem import Layout
 
@@ -46,9 +47,9 @@ def save(estimator: Any, path: Any) -> None:
         "preprocessing": getattr(estimator, "preprocessing_", None),
     }
     tensors = {"weights": np.ascontiguousarray(estimator.weights_)}
-    energy = estimator.layout_.unary[0].energy
-    if isinstance(energy, BoundLinear):
-        tensors |= {"pattern_ptr": energy.ptr, "pattern_labels": energy.labels}
+    for kind in ("unary", "factors"):
+        for number, block in enumerate(getattr(estimator.layout_, kind)):
+            tensors |= {f"{kind}.{number}.{key}": np.ascontiguousarray(a) for key, a in _arrays(block.energy).items()}
     write_atomically(path, format_tensors(tensors, metadata={"backfield": json.dumps(text)}))
 
 
@@ -65,10 +66,10 @@ def load(path: Any) -> Any:
         estimator.classes_ = np.asarray(text["classes"])
         estimator.layout_ = Layout()
         for kind in ("unary", "factors"):
-            for spec, n_features, n_outputs, intercept in text["layout"][kind]:
-                energy = get("energies", spec)
-                if isinstance(energy, ObservedLinear):
-                    energy = energy.bind(tensors["pattern_ptr"], tensors["pattern_labels"])
+            for number, (spec, extra, n_features, n_outputs, intercept) in enumerate(text["layout"][kind]):
+                prefix = f"{kind}.{number}."
+                arrays = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
+                energy = _energy(spec, extra, arrays)
                 estimator.layout_.add(kind, energy, n_features, n_outputs, intercept)
         estimator.weights_ = tensors["weights"]
         estimator.trace_ = text["trace"]
@@ -122,7 +123,29 @@ def write_atomically(path: Any, data: bytes) -> None:
 
 
 def _block(block: Any) -> list[Any]:
-    return [repr(block.energy), block.n_features, block.n_outputs, block.intercept]
+    extra = None
+    if isinstance(block.energy, OracleEnergy):
+        extra = {"eps": block.energy.eps, "function": block.energy.function and block.energy.function.meta()}
+    return [repr(block.energy), extra, block.n_features, block.n_outputs, block.intercept]
+
+
+def _arrays(energy: Any) -> dict[str, np.ndarray]:
+    """Return what an energy holds beside the weights."""
+    if isinstance(energy, BoundLinear):
+        return {"ptr": energy.ptr, "labels": energy.labels}
+    if isinstance(energy, OracleEnergy) and energy.function is not None:
+        return energy.function.arrays()
+    return {}
+
+
+def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarray]) -> Any:
+    """Make an energy again from its spec and arrays."""
+    if extra is not None:
+        oracle = get("oracles", spec)
+        function = oracle.function_class.from_arrays(arrays, extra["function"]) if extra["function"] else None
+        return OracleEnergy(oracle, extra["eps"], function)
+    energy = get("energies", spec)
+    return energy.bind(arrays["ptr"], arrays["labels"]) if isinstance(energy, ObservedLinear) else energy
 
 
 def _json_value(key: str, value: Any) -> Any:
