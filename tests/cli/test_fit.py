@@ -1,0 +1,272 @@
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import backfield as bf
+from backfield.cli.app import run
+from backfield.datasets.generated import denoising
+from backfield.io import write_mask
+from tests.cli.test_cli import one_line
+from tests.io.test_data import image_folder, ragged
+
+QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]
+SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
+
+
+@pytest.fixture
+def call(capsys):
+    def call(*arguments):
+        code = run([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return image_folder(tmp_path_factory.mktemp("data") / "a", [(0, 1), (1, 0), (1, 255), (0, 1)], shape=(8, 9))
+
+
+@pytest.fixture(scope="module")
+def model(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m.bf"
+    assert run(["fit", str(folder), "--model", "grid", "--edges", "difference", *QUICK, "-o", str(path)]) == 0
+    return path
+
+
+def test_images_in_masks_out(call, folder, model, tmp_path):
+    code, out, err = call("predict", model, folder, "-o", tmp_path / "out", "--proba")
+    assert (code, err) == (0, "") and "4 images" in out
+    masks = [np.asarray(Image.open(tmp_path / "out" / f"{k}.png")) for k in range(4)]
+    p = np.load(tmp_path / "out" / "0.npy")
+    assert masks[0].shape == (8, 9) and p.shape == (8, 9, 2)
+    np.testing.assert_array_equal(masks[0], p.argmax(axis=2))
+    assert (masks[0] == np.asarray(Image.open(folder / "masks" / "0.png"))).mean() > 0.9
+
+
+def test_the_model_remembers_its_features(call, folder, model):
+    crf = bf.load(model)
+    assert crf.preprocessing_["edges"] == "difference" and len(crf.preprocessing_["thresholds"]["difference"]) == 10
+    assert crf.layout_.factors[0].n_features == 10
+    again = bf.load(model)
+    again.save(model)
+    assert bf.load(model).preprocessing_ == crf.preprocessing_
+
+
+def test_scores_as_table_json_and_page(call, folder, model, tmp_path):
+    code, out, err = call("evaluate", model, folder)
+    assert (code, err) == (0, "")
+    assert "accuracy" in out and "mean IoU" in out and "expected calibration error" in out
+    code, out, _ = call("evaluate", model, folder, "--json", "--report", tmp_path / "r.html")
+    scores = json.loads(out)
+    assert scores["variables"] == 4 * 72 - 8 * 5 and scores["examples"] == 4
+    assert scores["accuracy"] + scores["error"] == pytest.approx(1)
+    assert {"mean_iou", "expected_calibration_error", "seconds", "confusion", "per_class"} <= set(scores)
+    page = (tmp_path / "r.html").read_text()
+    assert "probability of 1" in page and "tree_reweighted" in page and "difference" in page
+
+
+def test_arrays_in_arrays_out(call, tmp_path):
+    made = denoising(3, 12, sd=2.0)
+    np.savez(tmp_path / "d.npz", images=made.features, masks=made.masks, horizontal=made.horizontal, vertical=made.vertical)
+    code, out, err = call("fit", tmp_path / "d.npz", *QUICK, "--l2", "1e-4", "--decoder", "map", "-o", tmp_path / "m.bf")
+    assert (code, err) == (0, "") and "432 labelled pixels" in out
+    crf = bf.load(tmp_path / "m.bf")
+    assert crf.l2 == 1e-4 and crf.preprocessing_ == {"format": "arrays", "features": "raw", "edges": "given"}
+    assert call("predict", tmp_path / "m.bf", tmp_path / "d.npz", "-o", tmp_path / "p.npz", "--proba")[0] == 0
+    found = np.load(tmp_path / "p.npz")
+    assert found["masks"].shape == (3, 12, 12) and found["probabilities"].shape == (3, 12, 12, 2)
+    assert call("evaluate", tmp_path / "m.bf", tmp_path / "d.npz")[0] == 0
+    np.savez(tmp_path / "e.npz", images=made.features, masks=made.masks)
+    code, _, err = call("evaluate", tmp_path / "m.bf", tmp_path / "e.npz")
+    assert code == 2
+    one_line(err, "horizontal and vertical")
+
+
+def test_chains_in_arrays(call, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    np.savez(tmp_path / "c.npz", X=np.eye(3)[y] + 0.3 * rng.normal(size=(60, 3)), y=y, lengths=[20, 25, 15])
+    assert call("fit", tmp_path / "c.npz", "--model", "chain", *QUICK, "-o", tmp_path / "m.bf")[0] == 0
+    assert call("predict", tmp_path / "m.bf", tmp_path / "c.npz", "-o", tmp_path / "p.npz", "--proba")[0] == 0
+    found = np.load(tmp_path / "p.npz")
+    assert (found["y"] == y).mean() > 0.9 and found["lengths"].tolist() == [20, 25, 15]
+    assert found["probabilities"].shape == (60, 3)
+    assert json.loads(call("evaluate", tmp_path / "m.bf", tmp_path / "c.npz", "--json")[1])["accuracy"] > 0.9
+
+
+def test_column_files(call, tmp_path):
+    (tmp_path / "train.txt").write_text(SENTENCES)
+    code, out, err = call("fit", tmp_path / "train.txt", "--model", "chain", *QUICK, "-o", tmp_path / "m.bf")
+    assert (code, err) == (0, "") and "24 labelled tokens" in out
+    crf = bf.load(tmp_path / "m.bf")
+    assert crf.unary == "observed_linear" and crf.l2 == pytest.approx(1 / 24)
+    code, out, _ = call("evaluate", tmp_path / "m.bf", tmp_path / "train.txt", "--report", tmp_path / "r.html")
+    assert code == 0 and "chunks: precision" in out and "Sentences" in (tmp_path / "r.html").read_text()
+    (tmp_path / "new.txt").write_text("the DT\ndog NN\nsat VBD\n")
+    assert call("predict", tmp_path / "m.bf", tmp_path / "new.txt", "-o", tmp_path / "out.txt")[0] == 0
+    assert (tmp_path / "out.txt").read_text() == "the DT B-NP\ndog NN I-NP\nsat VBD O\n"
+    assert call("predict", tmp_path / "m.bf", tmp_path / "train.txt", "-o", tmp_path / "out.txt", "--proba")[0] == 0
+    assert re.match(r"the DT B-NP B-NP 0\.\d{4}\n", (tmp_path / "out.txt").read_text())
+
+
+def test_specs_reach_the_estimator(call, folder, tmp_path):
+    options = ["--loss", "surrogate_likelihood", "--inference", "mean_field(n_iter=3)", "--dtype", "float64", "--seed", "7"]
+    code, _, err = call("fit", folder, *options, "--pairwise", "constant", "--labels", "3", *QUICK, "-o", tmp_path / "m.bf")
+    assert (code, err) == (0, "")
+    crf = bf.load(tmp_path / "m.bf")
+    assert (crf.loss, crf.gradient, crf.dtype, crf.random_state) == ("surrogate_likelihood", None, "float64", 7)
+    assert crf.classes_.tolist() == [0, 1, 2] and crf.pairwise == "constant"
+
+
+@pytest.mark.parametrize("share", ["0.25", None])
+def test_validation_by_share_or_by_data(call, folder, tmp_path, share):
+    code, _, err = call("fit", folder, *QUICK, "--validation", share or folder, "-o", tmp_path / "m.bf")
+    assert (code, err) == (0, "")
+    assert all("validation" in row for row in bf.load(tmp_path / "m.bf").trace_)
+
+
+# ---- bad input: one line, exit code 2 ----
+
+
+def bad_folder(tmp_path, folder, what):
+    masks = {"beyond": [(0, 1), (2, 1)], "hidden": [(255, 255)], "unseen": [(0, 1), (5, 1)]}
+    if what in masks:
+        return image_folder(tmp_path / "b", masks[what], shape=(8, 9))
+    (tmp_path / "b").mkdir()
+    path = image_folder(tmp_path / "b", shape=(8, 9))
+    if what == "empty":
+        for each in path.glob("images/*"):
+            each.unlink()
+    elif what == "alone":
+        (path / "masks" / "0.png").unlink()
+    elif what == "sizes":
+        write_mask(path / "masks" / "0.png", np.zeros((3, 3), int))
+    elif what == "unreadable":
+        (path / "images" / "0.png").write_bytes(b"\x89PNG")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "word"),
+    [
+        ("empty", [], "is empty"),
+        ("alone", [], "has no mask"),
+        ("sizes", [], "sizes must agree"),
+        ("beyond", ["--labels", "2"], "has the label 2"),
+        ("unreadable", [], "cannot be read as an image"),
+        ("hidden", [], "all labels are hidden"),
+        ("fine", ["--model", "chain"], "--model grid"),
+        ("fine", ["--features", "hog"], "rgb"),
+        ("fine", ["--edges", "sobl"], "sobel"),
+        ("fine", ["--inference", "tree_weighted"], "tree_reweighted"),
+        ("fine", ["--loss", "univariate_logistc"], "univariate_logistic"),
+        ("fine", ["--learner", "adam"], "lbfgs"),
+        ("fine", ["--validation", "1.5"], "between 0 and 1"),
+        ("fine", ["--validation", "0.1"], "nothing on one side"),
+        ("fine", ["--validation", "nowhere"], "nowhere"),
+        ("fine", ["-o", "no/such/folder/m.bf"], "no folder"),
+        ("fine", ["-o", "."], "it is a folder"),
+        ("fine", ["--checkpoint", "no/such/folder/c"], "cannot be written"),
+    ],
+)
+def test_bad_folders_and_options(call, folder, tmp_path, what, options, word):
+    data = bad_folder(tmp_path, folder, what)
+    code, out, err = call("fit", data, *QUICK, "-o", tmp_path / "m.bf", *options)
+    assert (code, out) == (2, "")
+    one_line(err, word)
+    assert not (tmp_path / "m.bf").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ({"images": np.full((1, 3, 4), np.nan), "masks": np.eye(3, 4, dtype=int)[None]}, "nan"),
+        (
+            {
+                "images": ragged(np.zeros((3, 4, 2)), np.zeros((2, 4, 3))),
+                "masks": ragged(np.eye(3, 4) > 0, np.eye(2, 4) > 0),
+            },
+            "3 features",
+        ),
+        ({"images": np.zeros((1, 3, 4)), "masks": np.full((1, 3, 4), -1)}, "hidden"),
+        ({"X": ragged(np.zeros((3, 2)), np.zeros((2, 1))), "y": ragged(np.arange(3), np.arange(2))}, "1 features"),
+        ({"X": np.zeros((2, 3, 2)), "y": np.full((2, 3), -1)}, "hidden"),
+    ],
+)
+def test_bad_arrays(call, tmp_path, content, word):
+    np.savez(tmp_path / "d.npz", **content)
+    code, _, err = call("fit", tmp_path / "d.npz", *QUICK, "-o", tmp_path / "m.bf")
+    assert code == 2
+    one_line(err, word)
+
+
+def test_bad_models_and_classes(call, folder, model, tmp_path):
+    unseen = bad_folder(tmp_path, folder, "unseen")
+    (tmp_path / "text.txt").write_text(SENTENCES)
+    (tmp_path / "damaged.bf").write_bytes(model.read_bytes()[:500])
+    cases = [
+        (["evaluate", model, unseen], ["label 5", "seen in training (0, 1)"]),
+        (["evaluate", model, tmp_path / "text.txt"], ["sentences"]),
+        (["evaluate", model, folder / "images"], ["no folder images/"]),
+        (["evaluate", tmp_path / "none.bf", folder], ["none.bf"]),
+        (["evaluate", tmp_path / "damaged.bf", folder], ["damaged"]),
+        (["predict", model, tmp_path / "nowhere", "-o", tmp_path / "o"], ["no such file or folder"]),
+        (["predict", model, folder, "-o", tmp_path / "text.txt"], ["masks go into a folder"]),
+    ]
+    for arguments, words in cases:
+        code, out, err = call(*arguments)
+        assert (code, out) == (2, ""), arguments
+        one_line(err, *words)
+    # In prediction, masks are not looked at.
+    assert call("predict", model, unseen, "-o", tmp_path / "o")[0] == 0
+
+
+# ---- interruptions ----
+
+
+def test_an_interrupted_fit_can_go_on(call, folder, tmp_path, monkeypatch):
+    whole, out = tmp_path / "whole.bf", tmp_path / "m.bf"
+    options = [folder, "--dtype", "float64", "--learner", "lbfgs(max_iter=9)", "--quiet", "-o"]
+    assert call("fit", *options, whole)[0] == 0
+    fit = bf.GridCRF.fit
+
+    def stop(iteration, w, row):
+        if iteration == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bf.GridCRF, "fit", lambda self, *a, **k: fit(self, *a, callbacks=[stop], **k))
+    code, text, err = call("fit", *options, out)
+    assert (code, text) == (130, "")
+    one_line(err, "m.bf.checkpoint holds the fit so far", "--resume")
+    monkeypatch.undo()
+    arguments = shlex.split(err.split("To go on: backfield ")[1])
+    assert call(*arguments)[0] == 0
+    np.testing.assert_allclose(bf.load(out).weights_, bf.load(whole).weights_, rtol=0, atol=1e-8)
+    assert not (tmp_path / "m.bf.checkpoint").exists()
+
+
+def test_ctrl_c(folder, tmp_path):
+    command = [sys.executable, "-m", "backfield.cli", "fit", folder, "--learner", "sgd(epochs=1000000)", "--quiet"]
+    process = subprocess.Popen([*command, "-o", tmp_path / "m.bf", "--checkpoint", tmp_path / "c"], stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 100
+        while not (tmp_path / "c").exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    one_line(err.decode(), "holds the fit so far", "--resume")
+    assert not (tmp_path / "m.bf").exists()
