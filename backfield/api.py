@@ -52,7 +52,7 @@ def infer(theta: Potentials, inference: Any, observed: Any = None, dtype: Any = 
         check_possible(reduced)
     except InputError as error:
         raise InputError(f"the evidence is impossible: {_named(str(error), restriction)}") from error
-    run = method.restricted(reduced.graph, restriction.kept_factors).infer(reduced)
+    run = method.restricted(restriction).infer(reduced)
     marginals = restriction.expand(run.marginals)
     return replace(run, marginals=marginals, log_partition=run.log_partition + float(constant))
 

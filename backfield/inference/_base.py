@@ -17,6 +17,7 @@ import numpy as np
 from backfield._component import Component
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
 
 #: Where no tolerance is given, a run counts as converged when its last change was below this.
 DEFAULT_TOLERANCE = 1e-5
@@ -68,8 +69,8 @@ class Inference(Component):
         """Return marginals and log Z of ``theta``."""
         raise NotImplementedError
 
-    def restricted(self, graph: Graph, factors: np.ndarray) -> Inference:
-        """Return the method for a conditioned ``graph`` that keeps only ``factors`` (old numbers)."""
+    def restricted(self, restriction: Restriction) -> Inference:
+        """Return the method for the graph that a restriction leaves."""
         return self
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.graph.conditioning import Restriction
 from backfield.inference._message_passing import MessagePassing
 
 
@@ -33,7 +34,7 @@ class LoopyBP(MessagePassing, name="loopy_bp"):
         """Return ones."""
         return np.broadcast_to(np.float64(1), graph.n_factors)
 
-    def restricted(self, graph: Graph, factors: np.ndarray) -> LoopyBP:
+    def restricted(self, restriction: Restriction) -> LoopyBP:
         """Return the method for a conditioned graph; an order of one's own cannot be kept."""
         if self.order is not None:
             raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")

@@ -22,6 +22,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
 from backfield.inference import _schedule
 from backfield.inference._base import IterativeInference, check_iterations
 from backfield.inference._smoothed_lp import CHOICES, SmoothedEngine, Stars
@@ -95,7 +96,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         """Return 'upper' for eps >= 1: then the entropies of the regions together are no less than that of the field."""
         return "upper" if self.eps >= 1 else "none"
 
-    def restricted(self, graph: Graph, factors: np.ndarray) -> SmoothedLP:
+    def restricted(self, restriction: Restriction) -> SmoothedLP:
         """Return the method for a conditioned graph, which is no grid any more."""
         schedule = "auto" if self.schedule == "lattice" else self.schedule
         family = "auto" if self.family in ("lattice", "pairwise") else self.family

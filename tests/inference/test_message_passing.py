@@ -353,6 +353,21 @@ def test_numbers_for_rho():
         np.testing.assert_array_equal(counting_numbers(graph, rho), np.ones(3))
 
 
+def test_rho_of_observed_models():
+    """A list of rho keeps the numbers of the factors that are left; a wrong one is refused, not cut."""
+    theta = random_potentials(Graph.grid(3, 3), np.random.default_rng(0))
+    rho = np.random.default_rng(1).uniform(0.3, 1, 12)
+    observed = [0, -1, -1, -1, 1, -1, -1, -1, -1]
+    run = bf.infer(theta, TreeReweighted(n_iter=500, tol=1e-12, rho=rho), observed)
+    clamped = bf.Potentials(theta.graph, theta.unary.copy(), theta.factors)
+    clamped.unary[0, 1] = clamped.unary[4, 0] = -np.inf
+    full = bf.infer(clamped, TreeReweighted(n_iter=500, tol=1e-12, rho=rho))
+    np.testing.assert_allclose(vector(run), vector(full), rtol=0, atol=1e-9)
+    for bad in ([1, 1], [1] * 13, [[1], [1, 2]], [0] * 12):
+        with pytest.raises(bf.InputError, match="rho must be"):
+            bf.infer(theta, TreeReweighted(rho=bad), observed)
+
+
 def loopy_model(seed):
     """A model with cycles: pairwise for even seeds, mixed arity and label counts for odd ones."""
     rng = np.random.default_rng(seed)
