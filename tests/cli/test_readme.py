@@ -2,8 +2,10 @@ import re
 from pathlib import Path
 
 from backfield._component import names
+from backfield.cli.app import COMMANDS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_example_prints_what_it_says(capsys):
@@ -17,5 +19,19 @@ def test_every_method_in_the_table_exists():
     assert named and set(named) <= set(names("inference"))
 
 
+def test_the_commands_exist():
+    shown = [
+        name
+        for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+        for name in re.findall(r"^backfield (\w+)", block, re.M)
+    ]
+    assert {"fit", "evaluate", "predict", "infer"} <= set(shown) <= set(COMMANDS)
+
+
+def test_every_link_leads_somewhere():
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert links and all((ROOT / link).exists() for link in links)
+
+
 def test_it_stays_short():
-    assert README.count("\n") < 80
+    assert README.count("\n") < 110
