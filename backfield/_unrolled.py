@@ -15,7 +15,8 @@ from typing import Any
 
 import numba
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
+from numba.core import config as _config
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
@@ -27,6 +28,7 @@ class _Joining(Compiler):
     """Numba's pipeline, with the pass that joins scalar instructions to vector ones; under numba's compiler lock."""
 
     def _compile_core(self) -> Any:
+        config: Any = _config
         before = config.SLP_VECTORIZE
         config.SLP_VECTORIZE = 1
         try:
@@ -37,8 +39,7 @@ class _Joining(Compiler):
 
 def unrolled_kernel(function: Any) -> Any:
     """Compile a kernel as ``_numeric.kernel`` does, for loops over a known number of labels."""
-    options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
-    return numba.njit(function, pipeline_class=_Joining, **options)
+    return numba.njit(function, pipeline_class=_Joining, cache=True, nogil=True, error_model="numpy", fastmath=FAST_MATH)
 
 
 @intrinsic  # type: ignore[misc]

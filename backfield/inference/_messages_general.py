@@ -98,7 +98,7 @@ class GeneralEngine(MessageEngine):
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
         mu = np.empty_like(self.psi_unary)
-        _beliefs(self.theta.graph.layout, self.psi_unary, self.rho, state, mu)
+        _beliefs(self.theta.graph.layout, self.count, self.psi_unary, self.rho, state, mu)
         return mu
 
     def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
@@ -113,7 +113,8 @@ class GeneralEngine(MessageEngine):
         """Add the adjoints that ``d_mu`` causes."""
         mu = self.marginals(state, factors=bool(d_mu.factors_flat.size))
         values = mu.unary_flat, mu.factors_flat, d_mu.unary_flat, d_mu.factors_flat
-        _marginals_vjp(self.theta.graph.layout, self.rho, *values, d_state, d_theta.unary, d_theta.factors)
+        into = d_state, d_theta.unary, d_theta.factors
+        _marginals_vjp(self.theta.graph.layout, self.count, self.rho, *values, *into)
 
 
 @kernel
@@ -135,16 +136,32 @@ def _power(x, rho):  # type: ignore[no-untyped-def]
     return x ** type(x)(rho)
 
 
-@kernel
-def _products(layout, psi_u, rho, m, b):  # type: ignore[no-untyped-def]
+@unrolled_kernel
+def _products(layout, count, psi_u, rho, m, b):  # type: ignore[no-untyped-def]
     """Write psi_i prod_d m_d^rho_d to b."""
-    var_ptr, scope, slot_factor, msg_ptr = layout.var_ptr, layout.scope, layout.slot_factor, layout.msg_ptr
+    scope, slot_factor = layout.scope, layout.slot_factor
     b[:] = psi_u
-    for k in range(len(scope)):
-        start, power = var_ptr[scope[k]], rho[slot_factor[k]]
-        first = msg_ptr[k]
-        for x in range(msg_ptr[k + 1] - first):
-            b[start + x] *= _power(m[first + x], power)
+    if count is None:
+        for k in range(len(scope)):
+            start, power = layout.var_ptr[scope[k]], rho[slot_factor[k]]
+            first = layout.msg_ptr[k]
+            for x in range(layout.msg_ptr[k + 1] - first):
+                b[start + x] *= _power(m[first + x], power)
+    else:
+        L = len(count)
+        product, message, value = b.reshape((-1, L)), m.reshape((-1, L)), small_array(count, m)
+        for k in range(len(scope)):
+            i, power = np.uint64(scope[k]), rho[slot_factor[k]]
+            for x in range(L):
+                value[x] = message[k, x]
+            if power == 0.5:
+                for x in range(L):
+                    value[x] = np.sqrt(value[x])
+            elif power != 1:
+                for x in range(L):
+                    value[x] = value[x] ** m.dtype.type(power)
+            for x in range(L):
+                product[i, x] *= value[x]
 
 
 # Factors of two variables are written out in both sweeps: a call counts references for every array it is handed, which
@@ -201,7 +218,7 @@ def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flo
     labels, together, arity = _scratch(layout)
     dtype = state.dtype
     b = np.empty_like(psi_u)
-    _products(layout, psi_u, rho, source, b)
+    _products(layout, count, psi_u, rho, source, b)
     if count is None:
         q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
     else:
@@ -271,7 +288,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
     labels, together, arity = _scratch(layout)
     dtype = before.dtype
     b = np.empty_like(psi_u)
-    _products(layout, psi_u, rho, current, b)
+    _products(layout, count, psi_u, rho, current, b)
     if count is None:
         q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
         h, share = np.empty(labels, dtype), np.empty(labels, dtype)
@@ -280,6 +297,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         h, share = small_array(count, psi), small_array(count, psi)
     if wide is not None:
         parts, message, digits = np.empty(together, dtype), np.empty(labels, dtype), np.empty(arity, np.int64)
+    inverse = (1 / rho).astype(dtype)
     running = np.zeros_like(d_unary)
     incoming = d_state
     if flooding:
@@ -328,10 +346,10 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         excess = dtype.type(0)
         for x in range(size):
             excess += h[x]
-        excess /= size
+        excess *= dtype.type(1 / size)
         for x in range(size):
             h[x] -= excess
-        scale = dtype.type(1) / factor
+        scale = inverse[program[g, FACTOR]]
         if wide is None or program[g, OTHERS] > 0:
             near, at, start = program[g, NEAR], program[g, AT], program[g, TABLE]
             others = program[g, OTHERS] if count is None else len(count)
@@ -340,23 +358,32 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
             for y in range(others):
                 q[y] /= current[near + y]
             # The message before its normalisation: known up to a factor, which one of its entries gives.
-            across = program[g, SIDE] == 1
+            side = program[g, SIDE]
+            step = others if side == 1 else 1
+            known = dtype.type(1) - keep
             if damping is None:
                 total = dtype.type(0)
                 for y in range(others):
-                    total += q[y] * psi[start + (y if across else y * size)]
-                total /= out[0]
-                for x in range(size):
-                    out[x] *= total
+                    total += q[y] * psi[start + y * side]
+                known = out[0] / total
             else:
                 for x in range(size):
                     total = dtype.type(0)
                     for y in range(others):
-                        total += q[y] * psi[start + (x * others + y if across else y * size + x)]
+                        total += q[y] * psi[start + x * step + y * side]
                     out[x] = total
             for x in range(size):
-                h[x] *= (dtype.type(1) - keep) / out[x]
-            if across:
+                h[x] = known * h[x] / out[x]
+            if count is not None and len(count) < 4:  # a branch that is hard to foresee would cost more than this
+                for y in range(others):
+                    total = dtype.type(0)
+                    for x in range(size):
+                        old[x] = psi[start + x * step + y * side] * (h[x] * q[y])
+                        total += old[x]
+                    share[y] = total
+                    for x in range(size):
+                        d_factors[start + x * step + y * side] += old[x] * scale
+            elif side == 1:
                 for y in range(others):
                     share[y] = dtype.type(0)
                 for x in range(size):
@@ -387,7 +414,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
             for x in range(size):
                 message[x] = h[x] * (dtype.type(1) - keep) / message[x]
             _transfer_vjp(layout, program[g, SLOT], psi, scale, parts, message, digits, running, d_state, d_factors)
-    _distribute(layout, rho, running, d_state, d_unary)
+    _distribute(layout, count, rho, running, d_state, d_unary)
 
 
 @kernel
@@ -410,22 +437,34 @@ def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_facto
         _advance(msg_ptr, first, last, digits)
 
 
-@kernel
-def _distribute(layout, rho, running, d_state, d_unary):  # type: ignore[no-untyped-def]
+@unrolled_kernel
+def _distribute(layout, count, rho, running, d_state, d_unary):  # type: ignore[no-untyped-def]
     """Add the running adjoint to theta(x_j), and rho_d times it to every message into j."""
-    var_ptr, scope, slot_factor, msg_ptr = layout.var_ptr, layout.scope, layout.slot_factor, layout.msg_ptr
-    for k in range(len(scope)):
-        start, power = var_ptr[scope[k]], d_state.dtype.type(rho[slot_factor[k]])
-        for e in range(msg_ptr[k], msg_ptr[k + 1]):
-            d_state[e] += power * running[start + e - msg_ptr[k]]
+    scope, slot_factor = layout.scope, layout.slot_factor
+    dtype = d_state.dtype
+    if count is None:
+        for k in range(len(scope)):
+            start, power = layout.var_ptr[scope[k]], dtype.type(rho[slot_factor[k]])
+            first = layout.msg_ptr[k]
+            for x in range(layout.msg_ptr[k + 1] - first):
+                d_state[first + x] += power * running[start + x]
+    else:
+        L = len(count)
+        total, message, value = running.reshape((-1, L)), d_state.reshape((-1, L)), small_array(count, running)
+        for k in range(len(scope)):
+            i, power = np.uint64(scope[k]), dtype.type(rho[slot_factor[k]])
+            for x in range(L):
+                value[x] = power * total[i, x]
+            for x in range(L):
+                message[k, x] += value[x]
     for a in range(len(d_unary)):
         d_unary[a] += running[a]
 
 
 @kernel
-def _beliefs(layout, psi_u, rho, m, mu):  # type: ignore[no-untyped-def]
+def _beliefs(layout, count, psi_u, rho, m, mu):  # type: ignore[no-untyped-def]
     labels, var_ptr = layout.labels, layout.var_ptr
-    _products(layout, psi_u, rho, m, mu)
+    _products(layout, count, psi_u, rho, m, mu)
     for i in range(len(labels)):
         total = mu.dtype.type(0)
         for a in range(var_ptr[i], var_ptr[i + 1]):
@@ -467,7 +506,7 @@ def _factor_beliefs(layout, psi, mu_u, m, mu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _marginals_vjp(layout, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):  # type: ignore[no-untyped-def]
+def _marginals_vjp(layout, count, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):  # type: ignore[no-untyped-def]
     labels, var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
         layout.labels,
         layout.var_ptr,
@@ -499,4 +538,4 @@ def _marginals_vjp(layout, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_
                 running[var_ptr[scope[s]] + digits[s - first]] += nu
                 d_state[msg_ptr[s] + digits[s - first]] -= nu
             _advance(msg_ptr, first, last, digits)
-    _distribute(layout, rho, running, d_state, d_unary)
+    _distribute(layout, count, rho, running, d_state, d_unary)

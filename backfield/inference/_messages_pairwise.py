@@ -244,9 +244,9 @@ def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u,
         i = visits.variable[g]
         for a in range(L):
             p[a] = dtype.type(1)
-        for s in range(links.start[i], links.stop[i]):
+        for k in range(links.start[i], links.stop[i]):
             for a in range(L):
-                p[a] *= source[s, a] if uniform is not None else source[s, a] ** powers[s]
+                p[a] *= source[k, a] if uniform is not None else source[k, a] ** powers[k]
         if uniform is not None and uniform != 1:
             for a in range(L):
                 p[a] = np.sqrt(p[a]) if uniform == 0.5 else p[a] ** dtype.type(uniform)
@@ -304,9 +304,9 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
         for a in range(L):
             p[a] = dtype.type(1)
             running[a] = dtype.type(0)
-        for s in range(links.start[i], links.stop[i]):
+        for k in range(links.start[i], links.stop[i]):
             for a in range(L):
-                p[a] *= current[s, a] if uniform is not None else current[s, a] ** powers[s]
+                p[a] *= current[k, a] if uniform is not None else current[k, a] ** powers[k]
         if uniform is not None and uniform != 1:
             for a in range(L):
                 p[a] = np.sqrt(p[a]) if uniform == 0.5 else p[a] ** dtype.type(uniform)
@@ -372,10 +372,10 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                 running[a] += out[a]
             for a in range(L):
                 d_state[s, a] -= out[a]
-        for s in range(links.start[i], links.stop[i]):
-            power = powers[s]
+        for k in range(links.start[i], links.stop[i]):
+            power = powers[k]
             for a in range(L):
-                d_state[s, a] += power * running[a]
+                d_state[k, a] += power * running[a]
         for a in range(L):
             d_unary[i, a] += running[a]
 
