@@ -130,9 +130,13 @@ def _plain_warnings() -> Any:
         warnings.simplefilter("always", ConvergenceWarning)
         show = warnings.showwarning
 
+        said: set[str] = set()
+
         def say(message: Any, category: Any, *args: Any, **kwargs: Any) -> None:
             if issubclass(category, ConvergenceWarning):
-                _say(f"warning: {message}", 0)
+                if str(message) not in said:  # once, not once per image
+                    _say(f"warning: {message}", 0)
+                said.add(str(message))
             else:
                 show(message, category, *args, **kwargs)
 

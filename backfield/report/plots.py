@@ -12,7 +12,7 @@ import numpy as np
 from backfield.report.metrics import Calibration
 
 WIDTH, HEIGHT = 280, 196
-LEFT, RIGHT, TOP, BOTTOM = 50, 10, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 58, 10, 10, 38
 #: A chart whose values span more than this factor has a logarithmic axis.
 LOG_FROM = 2.5
 #: Confusions of more classes than this have no numbers in their cells.
