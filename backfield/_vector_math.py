@@ -1,10 +1,14 @@
-"""An exponential that LLVM turns into vector instructions; numba's own calls the scalar libm.
+"""An exponential and a logarithm that LLVM turns into vector instructions; numba's own call the scalar libm.
 
     exp(x) = 2^k exp(r),   k = round(x / ln 2),   |r| <= ln(2) / 2
 
 with a minimax polynomial for exp(r) (Remez, relative error 3e-18 and 2e-9) and 2^k added to the exponent bits.
 The argument is clipped, so that neither the result nor its reciprocal over- or underflows. Relative error measured over
 the whole range: 1.6e-16 in float64, 9e-8 in float32; 0.9 and 0.3 ns for each number on one core.
+
+    log(x) = k ln 2 + log(1 + f),   sqrt(1/2) <= 1 + f < sqrt(2)
+
+with the series of fdlibm in s = f / (2 + f) (float64) or of Cephes in f (float32); error below one unit in the last place.
 
 Used inside loops over contiguous rows only. Clear the numba cache after an edit here (see ``_numeric``).
 """
@@ -47,6 +51,30 @@ _B2, _B3, _B4, _B5, _B6 = (
     np.float32(0.041668225),
     np.float32(0.008374824),
     np.float32(0.0013836835),
+)
+
+# Bits of sqrt(1/2): the exponent is counted from there.
+_HALF64, _HALF32 = 0x3FE6A09E667F3BCD, np.int32(0x3F3504F3)
+_L1, _L2, _L3, _L4, _L5, _L6, _L7 = (
+    6.666666666666735130e-01,
+    3.999999999940941908e-01,
+    2.857142874366239149e-01,
+    2.222219843214978396e-01,
+    1.818357216161805012e-01,
+    1.531383769920937332e-01,
+    1.479819860511658591e-01,
+)
+_HALF = np.float32(0.5)
+_C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7, _C8 = (
+    np.float32(3.3333331174e-1),
+    np.float32(-2.4999993993e-1),
+    np.float32(2.0000714765e-1),
+    np.float32(-1.6668057665e-1),
+    np.float32(1.4249322787e-1),
+    np.float32(-1.2420140846e-1),
+    np.float32(1.1676998740e-1),
+    np.float32(-1.1514610310e-1),
+    np.float32(7.0376836292e-2),
 )
 
 _TWIN = {
@@ -108,6 +136,55 @@ def _exp32(x):  # type: ignore[no-untyped-def]
     p = p * r + _ONE32
     p = p * r + _ONE32
     return reinterpret(np.int32(reinterpret(p) + np.int32(reinterpret(t) << _BITS32)))
+
+
+@_helper
+def _log64(x):  # type: ignore[no-untyped-def]
+    bits = reinterpret(x)
+    exponent = (bits - _HALF64) >> 52
+    f = reinterpret(bits - (exponent << 52)) - 1.0
+    k = reinterpret(reinterpret(_ROUND64) + exponent) - _ROUND64  # to a float; few processors convert such integers
+    s = f / (2.0 + f)
+    z = s * s
+    p = _L7 * z + _L6
+    p = p * z + _L5
+    p = p * z + _L4
+    p = p * z + _L3
+    p = p * z + _L2
+    p = p * z + _L1
+    half = 0.5 * f * f
+    return k * _HIGH64 - ((half - (s * (half + p * z) + k * _LOW64)) - f)
+
+
+@_helper
+def _log32(x):  # type: ignore[no-untyped-def]
+    bits = reinterpret(x)
+    exponent = np.int32(np.int32(bits - _HALF32) >> _BITS32)
+    f = reinterpret(np.int32(bits - np.int32(exponent << _BITS32))) - _ONE32
+    k = np.float32(exponent)
+    z = f * f
+    p = _C8 * f + _C7
+    p = p * f + _C6
+    p = p * f + _C5
+    p = p * f + _C4
+    p = p * f + _C3
+    p = p * f + _C2
+    p = p * f + _C1
+    p = p * f + _C0
+    p = p * f * z + k * _LOW32
+    return (f + (p - _HALF * z)) + k * _HIGH32
+
+
+def vector_log(x: Any) -> Any:
+    """Return log(x) of a positive, normal float32 or float64; for use in kernels."""
+    raise NotImplementedError("vector_log is for kernels; use numpy.log.")
+
+
+@overload(vector_log)
+def _vector_log(x):  # type: ignore[no-untyped-def]
+    if x == types.float32:
+        return lambda x: _log32(x)
+    return lambda x: _log64(x)
 
 
 def vector_exp(x: Any) -> Any:

@@ -1,16 +1,22 @@
-"""The vectorised exponential against numpy's in a wider type."""
+"""The vectorised exponential and logarithm against numpy's in a wider type."""
 
 import numpy as np
 import pytest
 
 from backfield._numeric import kernel
-from backfield._vector_math import probability_exp, vector_exp
+from backfield._vector_math import probability_exp, vector_exp, vector_log
 
 
 @kernel
 def _fill(x, out):
     for i in range(len(x)):
         out[i] = vector_exp(x[i])
+
+
+@kernel
+def _fill_log(x, out):
+    for i in range(len(x)):
+        out[i] = vector_log(x[i])
 
 
 @kernel
@@ -40,3 +46,15 @@ def test_probability(dtype):
     _fill_probability(x, out)
     np.testing.assert_allclose(out, np.exp(x), rtol=1e-6)
     np.testing.assert_array_equal(out[:2], 0)
+
+
+@pytest.mark.parametrize(("dtype", "wide", "top"), [("f8", np.longdouble, 700), ("f4", np.float64, 87)])
+def test_logarithm(dtype, wide, top):
+    x = np.exp(np.linspace(-top, top, 200_001)).astype(dtype)
+    x = np.concatenate([x, np.linspace(0.5, 2, 100_001).astype(dtype), np.array([np.finfo(dtype).tiny, 1, 2], dtype)])
+    out = np.empty_like(x)
+    _fill_log(x, out)
+    exact = np.log(x.astype(wide))
+    unit = np.spacing(np.abs(exact).astype(dtype)).astype(wide)
+    assert (np.abs(out - exact) / np.maximum(unit, np.finfo(dtype).tiny)).max() < 2
+    assert out[-2] == 0

@@ -24,22 +24,29 @@ def evaluate(
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write a page with charts and examples there (.html).")] = None,
+    allow_unseen: Annotated[
+        bool,
+        typer.Option("--allow-unseen", help="Labels that training has not seen are errors of the model, not of the data."),
+    ] = False,
     n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
 ) -> None:
     """Print accuracy, errors, IoU and F1 per class, calibration and timing."""
     import json
 
+    import numpy as np
+
     from backfield.cli._models import load_model, predict_both, read_for
-    from backfield.io.data import check_classes
+    from backfield.io.data import check_classes, classes_of
     from backfield.report import evaluate as score
 
     crf, made = load_model(model)
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=True)
-    check_classes(read, crf.classes_)
+    extra = classes_of(read)[~np.isin(classes_of(read), crf.classes_)] if allow_unseen else crf.classes_[:0]
+    check_classes(read, np.concatenate([crf.classes_, extra]))
     assert read.labels is not None
     found = predict_both(crf, X)
-    metrics = score(read.labels, found.labels, crf.classes_, found.probabilities)
+    metrics = score(read.labels, found.labels, *_with_classes(crf.classes_, extra, found.probabilities))
     if report is not None:
         _write(report, model, crf, made, read, found, metrics)
     if as_json:
@@ -47,6 +54,15 @@ def evaluate(
         typer.echo(json.dumps(head | metrics.as_json(), allow_nan=False))
     else:
         _print(model, read, found, metrics)
+
+
+def _with_classes(classes: Any, extra: Any, probabilities: list[Any]) -> tuple[Any, list[Any]]:
+    """Return more classes, sorted, and the probabilities with zeros for them."""
+    import numpy as np
+
+    order = np.argsort(np.concatenate([classes, extra]), kind="stable")
+    wider = [np.concatenate([p, np.zeros((*p.shape[:-1], len(extra)), p.dtype)], axis=-1)[..., order] for p in probabilities]
+    return np.concatenate([classes, extra])[order], wider
 
 
 def _print(model: Path, data: Data, found: Predictions, metrics: Metrics) -> None:

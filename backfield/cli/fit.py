@@ -137,7 +137,7 @@ def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data
 
     from backfield.errors import InputError
     from backfield.io import read_data
-    from backfield.io.data import check_classes
+    from backfield.io.data import check_classes, classes_of
 
     assert data.labels is not None
     if validation is None:
@@ -149,8 +149,7 @@ def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data
         other = read_data(Path(validation), n_columns=columns)
         if (other.format, other.kind) != (data.format, data.kind):
             raise InputError(f"{validation} and {data.path} are different kinds of data.") from None
-        seen = np.unique(np.concatenate([np.asarray(each).ravel() for each in data.labels]))
-        check_classes(other, seen[seen != ("" if seen.dtype.kind == "U" else -1)])
+        check_classes(other, classes_of(data))
         return data, other
     if not 0 < share < 1:
         raise InputError(f"--validation takes a share between 0 and 1, or data, got {validation}.")

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from backfield._numeric import kernel
+from backfield._vector_math import vector_exp, vector_log
 from backfield.graph import Graph, Potentials
 from backfield.inference._base import Adjoint
 from backfield.inference._messages import MessageEngine
@@ -269,7 +270,7 @@ def _sweeps(count, stride, power, u, tables, m):  # type: ignore[no-untyped-def]
                     F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
             else:
                 for k in range(size):
-                    F[k] = bias[k] * np.exp(rho * np.log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+                    F[k] = bias[k] * vector_exp(rho * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
             for d in range(4):
                 other, shift = _neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]
@@ -314,7 +315,7 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type:
                     F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
             else:
                 for k in range(size):
-                    F[k] = bias[k] * np.exp(rho * np.log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+                    F[k] = bias[k] * vector_exp(rho * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
             for d in range(4):
                 other, shift = _neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]

@@ -104,7 +104,7 @@ def check_labels(data: Data, n_labels: int | None = None) -> None:
         if data.labels[0].dtype.kind == "U":
             raise InputError(f"{data.path}: its labels are texts, which need no number of labels.")
         _check_known(data, np.arange(n_labels), f"the {n_labels} classes 0 .. {n_labels - 1}")
-    seen = np.unique(np.concatenate([_known(each) for each in data.labels]))
+    seen = classes_of(data)
     variable = data.unit[1]
     if len(seen) == 0:
         raise InputError(f"{data.path}: there is nothing to learn from: all labels are hidden{_how_hidden(data)}.")
@@ -122,9 +122,15 @@ def check_classes(data: Data, classes: np.ndarray) -> None:
     if (data.labels[0].dtype.kind == "U") != (classes.dtype.kind == "U"):
         raise InputError(f"{data.path}: the labels of the data and of the model are not of one kind: texts and numbers.")
     shown = ", ".join(str(c) for c in classes[:12]) + (", ..." if len(classes) > 12 else "")
-    _check_known(data, classes, f"the classes seen in training ({shown})")
-    if not any(len(_known(each)) for each in data.labels):
+    _check_known(data, classes, f"the classes seen in training ({shown}); --allow-unseen counts such labels as errors")
+    if len(classes_of(data)) == 0:
         raise InputError(f"{data.path}: there is nothing to evaluate: all labels are hidden{_how_hidden(data)}.")
+
+
+def classes_of(data: Data) -> np.ndarray:
+    """Return the labels that occur, sorted; hidden is none."""
+    assert data.labels is not None
+    return np.unique(np.concatenate([np.unique(_known(each)) for each in data.labels]))
 
 
 def _check_known(data: Data, classes: np.ndarray, what: str) -> None:

@@ -228,6 +228,10 @@ def test_bad_models_and_classes(call, folder, model, tmp_path):
         code, out, err = call(*arguments)
         assert (code, out) == (2, ""), arguments
         one_line(err, *words)
+    code, out, _ = call("evaluate", model, unseen, "--allow-unseen", "--json")
+    scores = json.loads(out)
+    assert code == 0 and [each["class"] for each in scores["per_class"]] == [0, 1, 5]
+    assert scores["per_class"][2]["class_error"] == 1.0
     # In prediction, masks are not looked at.
     assert call("predict", model, unseen, "-o", tmp_path / "o")[0] == 0
 
