@@ -23,6 +23,7 @@ from backfield.cli.gradcheck import gradcheck
 from backfield.cli.infer import infer
 from backfield.cli.list import list_parts
 from backfield.cli.predict import predict
+from backfield.cli.reproduce import reproduce
 from backfield.errors import ConvergenceWarning, InputError
 
 #: Name -> function. A new command is one file and one line here.
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "infer": infer,
     "list": list_parts,
     "gradcheck": gradcheck,
+    "reproduce": reproduce,
 }
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130

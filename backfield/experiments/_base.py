@@ -1,0 +1,140 @@
+"""What an experiment is: one table or figure of a paper, measured again.
+
+An experiment is a function of a :class:`Context` in a module of this package, named by a decorator::
+
+    @experiment("d13-fig3", "Error of perturbation against the multiplier")
+    def run(context: Context) -> Outcome: ...
+
+It returns settings (seeds among them), rows with the paper's figure beside ours (``"paper"``, ``"ours"``; ``None`` where
+the paper prints none), and functions that draw pictures. ``context.quick`` asks for a run of seconds; ``context.data`` is a
+folder of data, where one is needed (:func:`need_data`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backfield.errors import InputError
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the caller wants."""
+
+    data: Path | None = None
+    quick: bool = False
+    progress: Callable[[str], None] = lambda message: None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured."""
+
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    #: File name -> function that draws the picture to a path.
+    pictures: dict[str, Callable[[Path], None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A registered experiment."""
+
+    name: str
+    title: str
+    run: Callable[[Context], Outcome]
+
+
+_REGISTRY: dict[str, Experiment] = {}
+
+
+def experiment(name: str, title: str) -> Callable[[Callable[[Context], Outcome]], Callable[[Context], Outcome]]:
+    """Register a function as the experiment ``name``."""
+
+    def register(run: Callable[[Context], Outcome]) -> Callable[[Context], Outcome]:
+        _REGISTRY[name] = Experiment(name, title, run)
+        return run
+
+    return register
+
+
+def names() -> list[str]:
+    """Return the names of all experiments."""
+    import importlib
+    import pkgutil
+
+    import backfield.experiments
+
+    for module in pkgutil.iter_modules(backfield.experiments.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"backfield.experiments.{module.name}")
+    return sorted(_REGISTRY)
+
+
+def lookup(name: str) -> Experiment:
+    """Return an experiment by its name."""
+    if name not in names():
+        raise InputError(f"there is no experiment {name!r}; known: {', '.join(names())}.")
+    return _REGISTRY[name]
+
+
+def reproduce(name: str, context: Context) -> tuple[dict[str, Any], Outcome]:
+    """Run an experiment; return what is written down, ready for JSON, and the outcome with its pictures."""
+    found = lookup(name)
+    start = time.perf_counter()
+    outcome = found.run(context)
+    settings = {"quick": context.quick, **provenance(), **outcome.settings}
+    seconds = round(time.perf_counter() - start, 3)
+    return {"name": name, "settings": settings, "seconds": seconds, "rows": outcome.rows}, outcome
+
+
+def provenance() -> dict[str, Any]:
+    """Return the version, and the commit of the sources where they are in a git repository."""
+    from backfield import __version__
+
+    return {"version": __version__, "commit": _commit()}
+
+
+def _commit() -> str | None:
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(here.parent), *arguments], capture_output=True, text=True, timeout=10)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        if not git("ls-files", here.name):  # a repository around an installed copy says nothing about it
+            return None
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(here.parent.parent))
+        return git("rev-parse", "HEAD") + (" with changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def need_data(context: Context, what: str) -> Path:
+    """Return the folder of data, or say what has to be there."""
+    if context.data is None:
+        raise InputError(f"this experiment needs --data DIR with {what}.")
+    if not context.data.is_dir():
+        raise InputError(f"{context.data} is not a folder; --data DIR holds {what}.")
+    return context.data
+
+
+def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> tuple[Any, Any]:
+    """Return a matplotlib figure and its (rows, columns) axes, drawn without a display."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("pictures need matplotlib: pip install 'backfield[plots]'.") from error
+    made = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return made, made.subplots(rows, columns, squeeze=False)
+
+
+def save(made: Any, path: Path) -> None:
+    """Write a figure as a small PNG."""
+    made.savefig(path, dpi=90, metadata={"Software": None})
