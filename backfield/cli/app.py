@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from backfield.cli.bench import bench
 from backfield.cli.demo import demo
 from backfield.cli.evaluate import evaluate
 from backfield.cli.fit import fit
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "infer": infer,
     "list": list_parts,
     "gradcheck": gradcheck,
+    "bench": bench,
     "reproduce": reproduce,
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,11 +94,43 @@ def _run(
     often: dict[str, Any] = {} if checkpoint else {"checkpoint_seconds": 120.0, "checkpoint_iterations": 10**9}
     before = file.stat().st_mtime_ns if file.exists() else 0
     try:
-        crf.fit(X, y, checkpoint=file, resume=resume, validation=validation, **often)
+        with _interruptible() as check:
+            crf.fit(X, y, checkpoint=file, resume=resume, validation=validation, callbacks=[check], **often)
     except KeyboardInterrupt:
         if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
             raise KeyboardInterrupt("interrupted before the first iteration; nothing was saved.") from None
         raise KeyboardInterrupt(f"interrupted; {file} holds the fit so far. To go on: {_again(context)}") from None
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[..., None]]:
+    """Let Ctrl-C act between two iterations, when the callback that this gives is called; a second one acts at once.
+
+    An exception in the midst of compilation can get lost in LLVM's callbacks, or take LLVM down.
+    """
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda *row: None
+        return
+    pressed: list[int] = []
+
+    def press(number: int, frame: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        typer.echo("backfield: stopping after this iteration; Ctrl-C again stops at once.", err=True)
+
+    def check(*row: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _again(context: typer.Context) -> str:

@@ -41,6 +41,8 @@ def _write_masks(data: Data, found: Predictions, out: Path, proba: bool) -> str:
 
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; masks go into a folder.")
+    if out.resolve() in (data.path.resolve(), *((data.path / name).resolve() for name in ("images", "masks"))):
+        raise InputError(f"{out} holds the data; masks go into another folder, where they overwrite nothing.")
     out.mkdir(parents=True, exist_ok=True)
     for name, labels, p in zip(data.names, found.labels, found.probabilities, strict=True):
         write_mask(out / f"{name}.png", labels)

@@ -223,6 +223,7 @@ def test_bad_models_and_classes(call, folder, model, tmp_path):
         (["evaluate", tmp_path / "damaged.bf", folder], ["damaged"]),
         (["predict", model, tmp_path / "nowhere", "-o", tmp_path / "o"], ["no such file or folder"]),
         (["predict", model, folder, "-o", tmp_path / "text.txt"], ["masks go into a folder"]),
+        (["predict", model, folder, "-o", folder / "images"], ["another folder"]),
     ]
     for arguments, words in cases:
         code, out, err = call(*arguments)
@@ -249,7 +250,7 @@ def test_an_interrupted_fit_can_go_on(call, folder, tmp_path, monkeypatch):
         if iteration == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(bf.GridCRF, "fit", lambda self, *a, **k: fit(self, *a, callbacks=[stop], **k))
+    monkeypatch.setattr(bf.GridCRF, "fit", lambda self, *a, **k: fit(self, *a, **k | {"callbacks": [stop]}))
     code, text, err = call("fit", *options, out)
     assert (code, text) == (130, "")
     one_line(err, "m.bf.checkpoint holds the fit so far", "--resume")
@@ -272,5 +273,7 @@ def test_ctrl_c(folder, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    one_line(err.decode(), "holds the fit so far", "--resume")
+    stopping, *rest = err.decode().splitlines(keepends=True)
+    assert "Ctrl-C again" in stopping
+    one_line("".join(rest), "holds the fit so far", "--resume")
     assert not (tmp_path / "m.bf").exists()
