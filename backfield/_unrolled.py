@@ -42,17 +42,21 @@ def unrolled_kernel(function: Any) -> Any:
     return numba.njit(function, pipeline_class=_Joining, cache=True, nogil=True, error_model="numpy", fastmath=FAST_MATH)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic(prefer_literal=True)  # type: ignore[misc]
 def _small_array(typing_context: Any, count: Any, like: Any) -> Any:
-    """Return an uninitialised array (len(count),) of the dtype of ``like``; it lives until the kernel returns."""
+    """Return an uninitialised array of the dtype of ``like`` that lives until the kernel returns.
+
+    ``count`` is its length: a constant, or a tuple of as many items.
+    """
+    n = count.literal_value if isinstance(count, types.IntegerLiteral) else len(count)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         # An intrinsic is written into the kernel itself; in a function of its own the numbers would end with it.
         number = context.get_data_type(signature.return_type.dtype)
-        length = context.get_constant(types.intp, len(count))
+        length = context.get_constant(types.intp, n)
         size = context.get_constant(types.intp, context.get_abi_sizeof(number))
         array = context.make_array(signature.return_type)(context, builder)
-        data = cgutils.alloca_once(builder, number, size=len(count))
+        data = cgutils.alloca_once(builder, number, size=n)
         populate_array(array, data=data, shape=[length], strides=[size], itemsize=size, meminfo=None)
         return array._getvalue()
 

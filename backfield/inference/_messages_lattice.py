@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from backfield._numeric import kernel
+from backfield._numeric import inlined, kernel
+from backfield._unrolled import small_array
 from backfield._vector_math import vector_exp, vector_log
 from backfield.graph import Graph, Potentials
 from backfield.inference._base import Adjoint
@@ -294,10 +295,8 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type:
     """Undo the half sweep in which ``colour`` sent: take the adjoints of what it wrote, add those of what it read."""
     first, last = stride, u.shape[2] - stride - 1
     dtype = u.dtype
-    F = np.empty(_BLOCK, dtype)
-    g = np.empty(_BLOCK, dtype)
-    ga = np.empty(_BLOCK, dtype)
-    gc = np.empty(_BLOCK, dtype)
+    # On the stack: of these the compiler knows that they overlap nothing, and takes more into one loop.
+    F, g, rest = small_array(_BLOCK, u), small_array(_BLOCK, u), small_array(_BLOCK, u)
     t = np.empty((4, _BLOCK), dtype)
     rho = dtype.type(power)
     for parity in range(2):
@@ -335,19 +334,18 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type:
                 for k in range(size):
                     g[k] = d_out[k]
                     d_out[k] = dtype.type(0)
-                for k in range(size):
-                    part = a[k] * incoming[k]
-                    ga[k] = g[k] * part / (part + b[k] * F[k])
-                for k in range(size):
-                    part = c[k] * F[k]
-                    gc[k] = g[k] * part / (incoming[k] + part)
-                for k in range(size):
-                    d_a[k] += ga[k]
-                    d_b[k] += g[k] - ga[k]
                 td = t[d]
                 for k in range(size):
-                    d_c[k] -= gc[k]
-                    td[k] = g[k] - ga[k] - gc[k]
+                    part = a[k] * incoming[k]
+                    ga = g[k] * part / (part + b[k] * F[k])
+                    d_a[k] += ga
+                    d_b[k] += g[k] - ga
+                    rest[k] = g[k] - ga
+                for k in range(size):
+                    part = c[k] * F[k]
+                    gc = g[k] * part / (incoming[k] + part)
+                    d_c[k] -= gc
+                    td[k] = rest[k] - gc
             d_bias = d_u[colour, parity, start:stop]
             t0, t1, t2, t3 = t[0], t[1], t[2], t[3]
             for k in range(size):
@@ -372,29 +370,60 @@ def _odds(power, u, m, colour, parity, k):  # type: ignore[no-untyped-def]
     return u[colour, parity, k] * product
 
 
+@inlined
+def _row_odds(power, u, m, colour, parity, start, size, F):  # type: ignore[no-untyped-def]
+    """Write F of the nodes at ``size`` places of a row."""
+    stop = start + size
+    m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
+    m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
+    bias = u[colour, parity, start:stop]
+    if power == 1:
+        for k in range(size):
+            F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
+    elif power == 0.5:
+        for k in range(size):
+            F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
+    else:
+        for k in range(size):
+            F[k] = bias[k] * vector_exp(u.dtype.type(power) * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+
+
 @kernel
 def _beliefs(rows, columns, stride, power, u, m, mu):  # type: ignore[no-untyped-def]
     one = u.dtype.type(1)
-    for r in range(rows):
-        for c in range(columns):
-            odds = _odds(power, u, m, (r + c) & 1, r & 1, _place(stride, r, c))
-            mu[r * columns + c, 1] = odds / (one + odds)
-            mu[r * columns + c, 0] = one / (one + odds)
+    F = np.empty(stride, u.dtype)
+    for row in range(2 * rows):  # the red and the black nodes of every row
+        r, colour = row // 2, row % 2
+        left = (r + colour) % 2
+        size = (columns + 1 - left) // 2
+        _row_odds(power, u, m, colour, r % 2, _place(stride, r, left), size, F)
+        for k in range(size):
+            i = r * columns + left + 2 * k
+            mu[i, 1] = F[k] / (one + F[k])
+            mu[i, 0] = one / (one + F[k])
 
 
 @kernel
 def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):  # type: ignore[no-untyped-def]
     one = u.dtype.type(1)
     rho = u.dtype.type(power)
-    for r in range(rows):
-        for c in range(columns):
-            colour, parity, k = (r + c) & 1, r & 1, _place(stride, r, c)
-            odds = _odds(power, u, m, colour, parity, k)
-            i = r * columns + c
-            d_log = (d_mu[i, 1] - d_mu[i, 0]) * (odds / (one + odds)) * (one / (one + odds))
-            d_u[colour, parity, k] += d_log
-            for d in range(4):
-                d_m[colour, d, parity, k] += rho * d_log
+    F = np.empty(stride, u.dtype)
+    for row in range(2 * rows):
+        r, colour = row // 2, row % 2
+        left = (r + colour) % 2
+        size = (columns + 1 - left) // 2
+        parity, start = r % 2, _place(stride, r, left)
+        _row_odds(power, u, m, colour, parity, start, size, F)
+        for k in range(size):
+            i = r * columns + left + 2 * k
+            F[k] = (d_mu[i, 1] - d_mu[i, 0]) * (F[k] / (one + F[k])) * (one / (one + F[k]))
+        d_bias = d_u[colour, parity, start : start + size]
+        for k in range(size):
+            d_bias[k] += F[k]
+        for d in range(4):
+            d_in = d_m[colour, d, parity, start : start + size]
+            for k in range(size):
+                d_in[k] += rho * F[k]
 
 
 @kernel
