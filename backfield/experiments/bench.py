@@ -135,7 +135,8 @@ def _messages(quick: bool) -> Iterator[dict[str, Any]]:
                     seconds, first = _sweep_time(_bound(algorithm, family, theta), 5 if quick or family == "log" else 50)
                     count, unit = _unit(algorithm, theta)
                     yield {"workload": name, "algorithm": algorithm, "family": family, "dtype": dtype,
-                           "labels": theta.graph.n_labels, "ns": 1e9 * seconds / count, "unit": unit, "first_call_s": first}  # fmt: skip
+                           "labels": theta.graph.n_labels, "ns": 1e9 * seconds / count, "unit": unit,
+                           "first_call_s": first}  # fmt: skip
 
 
 def _labels(quick: bool) -> Iterator[dict[str, Any]]:

@@ -52,7 +52,7 @@ def _draw(path: Path, example: dict[tuple[int, str], np.ndarray], shifts: list[i
             style = {"linewidth": 3} if name == "truth" else {"linewidth": 1, "marker": "o", "markersize": 2}
             label = "exact" if name == "truth" else name
             axis.plot(range(1, LENGTH + 1), example[shift, name], color=colour, label=label, **style)
-        axis.set(title=f"shift {shift}", xlabel="i", ylim=(0, 1))
+        axis.set(title=f"shift {shift}", xlabel="i", ylim=(0, 1), xticks=range(5, LENGTH + 1, 5))
     axes[0, 0].set_ylabel("p(x_i = 1 | y)")
-    axes[0, 0].legend(fontsize=7)
+    made.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     save(made, path)
