@@ -18,7 +18,10 @@ def reproduce(
     data: Annotated[Path | None, typer.Option(help="Folder of the data, for experiments that need some.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run; the settings say so.")] = False,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write settings and rows there.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write NAME.json and the pictures into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write NAME.json and the pictures into this folder; a stopped run goes on there.")
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(min=1, help="Threads over examples.")] = 1,
 ) -> None:
     """Measure a table or figure of the papers again and print it beside theirs."""
     import json
@@ -32,16 +35,22 @@ def reproduce(
     _check_targets(as_json, out)
     error = Console(stderr=True)
     with error.status("starting") if error.is_terminal else _Silent() as status:
-        context = Context(data, quick, lambda message: status.update(f"{name}: {message}"))
+        partial = None if out is None else _folder(out) / f".{name}.cells"
+        context = Context(data, quick, lambda message: status.update(f"{name}: {message}"), n_jobs, partial)
         found, outcome = measure(name, context)
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     _print(found)
     if as_json is not None:
         write_atomic(as_json, text)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / f"{name}.json", text)
         _draw(outcome, out)
+        (out / f".{name}.cells").unlink(missing_ok=True)
+
+
+def _folder(out: Path) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    return out
 
 
 class _Silent:

@@ -7,11 +7,13 @@ An experiment is a function of a :class:`Context` in a module of this package, n
 
 It returns settings (seeds among them), rows with the paper's figure beside ours (``"paper"``, ``"ours"``; ``None`` where
 the paper prints none), and functions that draw pictures. ``context.quick`` asks for a run of seconds; ``context.data`` is a
-folder of data, where one is needed (:func:`need_data`).
+folder of data, where one is needed (:func:`need_data`). A long one computes its cells through ``context.cell``, so that a
+run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -29,6 +31,40 @@ class Context:
     data: Path | None = None
     quick: bool = False
     progress: Callable[[str], None] = lambda message: None
+    #: Threads over examples.
+    n_jobs: int = 1
+    #: Where finished cells are kept until the whole is done.
+    partial: Path | None = None
+
+    def cell(self, key: str, compute: Callable[[], Any]) -> Any:
+        """Return ``compute()``, which must be plain JSON, or what an earlier, unfinished run kept under ``key``."""
+        kept = self._kept()
+        if key not in kept:
+            self.progress(key)
+            value = compute()
+            if self.partial is not None:
+                with self.partial.open("a") as file:
+                    entry = {"quick": self.quick, "commit": _commit(), "key": key, "value": value}
+                    file.write(json.dumps(entry) + "\n")
+            return value
+        return kept[key]["value"]
+
+    def commits(self) -> list[str]:
+        """Return the commits that kept cells were computed with."""
+        return sorted({str(entry["commit"]) for entry in self._kept().values()})
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        if self.partial is None or not self.partial.exists():
+            return {}
+        found = {}
+        for line in self.partial.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:  # the line that was being written when the run was stopped
+                continue
+            if entry["quick"] == self.quick:
+                found[entry["key"]] = entry
+        return found
 
 
 @dataclass(frozen=True)
@@ -89,6 +125,8 @@ def reproduce(name: str, context: Context) -> tuple[dict[str, Any], Outcome]:
     start = time.perf_counter()
     outcome = found.run(context)
     settings = {"quick": context.quick, **provenance(), **outcome.settings}
+    if len(commits := context.commits()) > 1:  # the run was stopped, the sources changed, the run went on
+        settings["commits_of_cells"] = commits
     seconds = round(time.perf_counter() - start, 3)
     return {"name": name, "settings": settings, "seconds": seconds, "rows": outcome.rows}, outcome
 

@@ -40,6 +40,36 @@ def test_table_files_and_pictures(tmp_path, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["toy.json", "toy.png"]
 
 
+def test_a_stopped_run_goes_on(tmp_path, monkeypatch, capsys):
+    computed, broken = [], {"b"}
+
+    def cell(name):
+        if name in broken:
+            raise RuntimeError("stopped")
+        computed.append(name)
+        return {"ours": 1.5}
+
+    def measure(context):
+        return Outcome({}, [context.cell(name, lambda name=name: cell(name)) for name in "abc"])
+
+    monkeypatch.setitem(_base._REGISTRY, "toy", _base.Experiment("toy", "A toy", measure))
+    arguments = ["reproduce", "toy", "--out", str(tmp_path)]
+    assert run(arguments) == 1
+    with (tmp_path / ".toy.cells").open("a") as file:
+        file.write('{"half a li')
+    broken.clear()
+    assert run(arguments) == 0
+    assert computed == ["a", "b", "c"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.json"]
+
+
+def test_a_quick_run_takes_no_cell_of_a_full_one(tmp_path):
+    kept = tmp_path / "cells"
+    assert Context(quick=False, partial=kept).cell("a", lambda: 1) == 1
+    assert Context(quick=True, partial=kept).cell("a", lambda: 2) == 2
+    assert Context(quick=False, partial=kept).cell("a", lambda: 3) == 1
+
+
 @pytest.mark.usefixtures("toy")
 def test_nothing_is_written_unasked(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
