@@ -174,6 +174,7 @@ class Problem:
         l2: float = 0.0,
         dtype: Any = np.float64,
         n_jobs: int = 1,
+        labelled: Sequence[int] | None = None,
     ) -> None:
         self.examples = examples
         self.layout = layout
@@ -187,7 +188,9 @@ class Problem:
             truncated = Truncated(memory=max(1, budget))
             setting = setting._replace(gradient=truncated if setting.gradient is not None else None)
         self.setting = setting
-        self._labelled = np.array([example.n_labelled for example in examples], dtype=np.int64)
+        if labelled is None:
+            labelled = [example.n_labelled for example in examples]
+        self._labelled = np.array(labelled, dtype=np.int64)
         if self._labelled.sum() == 0:
             raise InputError("there is nothing to learn from: all labels are hidden (-1).")
 

@@ -24,7 +24,7 @@ def problem(X, Y, n_iter, n_jobs=1, dtype="float64"):
     crf = bf.GridCRF(inference=f"tree_reweighted(n_iter={n_iter})", learner="lbfgs(max_iter=1)", dtype=dtype, n_jobs=n_jobs)
     crf.fit(X, Y)
     samples, labels = crf._training_data(X, Y)
-    return crf, crf._problem(crf._examples(samples, labels, None, fitting=False))
+    return crf, crf._problem(crf._examples(samples, labels, None))
 
 
 def best(function, repeat=7):

@@ -8,6 +8,7 @@ memory are linear in the pairs, not in features times labels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,7 @@ class BoundLinear(ObservedLinear):
         return d_w
 
 
-def observed_pairs(features: list[Any], labels: list[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the pattern of CSR features and labels (-1: hidden) that occur together."""
     n_features = features[0].shape[1]
     keys = []

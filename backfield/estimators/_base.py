@@ -1,11 +1,12 @@
 """What the three estimators share: from samples to a problem, to weights, to predictions.
 
-Subclasses say how their X becomes :class:`Sample` s and how labels of one example are flattened and given back their
-shape. Everything else is here.
+Subclasses say how an entry of their X becomes a :class:`Sample` and how labels of one example are flattened and given back
+their shape. Everything else is here. Data in memory becomes examples once; of lazy data one example per thread is in memory.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,10 +20,14 @@ from backfield.decoders import Decoder
 from backfield.energies import Energy, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import InputError
+from backfield.estimators._graph_cache import GraphCache
+from backfield.estimators._lazy import Lazy, checked_sequence, is_lazy, mapped
 from backfield.estimators._spec_params import SpecParams, part_of
+from backfield.estimators._survey import Survey
 from backfield.estimators.classifier import Classifier
 from backfield.estimators.samples import Sample, checked_features
-from backfield.graph import Potentials
+from backfield.execution import sum_over_chunks
+from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
@@ -76,8 +81,8 @@ class CRF(ClassifierMixin, SpecParams):
 
     # ---- what subclasses give ----
 
-    def _samples(self, X: Any) -> list[Sample]:
-        """Return one sample per example; graphs get their label count in :meth:`_graph`."""
+    def _sample(self, x: Any, number: int) -> Sample:
+        """Return the sample of one entry of X; graphs get their label count in :meth:`_graph`."""
         raise NotImplementedError
 
     def _flat_labels(self, y: Any, number: int) -> np.ndarray:
@@ -117,20 +122,21 @@ class CRF(ClassifierMixin, SpecParams):
         callbacks : callables (iteration, w, row) -> stop?
         """
         samples, labels = self._training_data(X, y)
-        self._learn_classes(labels)
-        examples = self._examples(samples, labels, sample_weight, fitting=True)
+        survey = self._survey(samples, labels)
+        self._learn_classes(survey.seen)
+        examples = self._examples(samples, labels, sample_weight, survey)
         w = np.zeros(self.layout_.n_weights)
         if getattr(self._learner(), "uses_oracles", False):
             pass  # functions start at zero
         elif self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
-            w = self._independent(examples)
+            w = self._independent(examples, survey)
         elif self.start not in ("independent", "zero"):
             raise InputError(f"start must be 'independent' or 'zero', got {self.start!r}.")
-        problem = self._problem(examples)
+        problem = self._problem(examples, survey)
         held_out = None
         if validation is not None:
             more, more_labels = self._training_data(*validation)
-            held_out = self._problem(self._examples(more, more_labels, None, fitting=False))
+            held_out = self._problem(self._examples(more, more_labels, None), self._survey(more, more_labels))
         learner = self._learner()
         options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
         options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
@@ -145,13 +151,14 @@ class CRF(ClassifierMixin, SpecParams):
         """Do one pass of the ``sgd`` learner over some more examples."""
         samples, labels = self._training_data(X, y)
         first = not hasattr(self, "weights_")
+        survey = self._survey(samples, labels)
         if first:
-            self._learn_classes([np.asarray(classes)] if classes is not None else labels)
-        examples = self._examples(samples, labels, sample_weight, fitting=first)
+            self._learn_classes([np.asarray(classes)] if classes is not None else survey.seen)
+        examples = self._examples(samples, labels, sample_weight, survey if first else None)
         learner = self._learner()
         if not hasattr(learner, "step"):
             raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
-        problem = self._problem(examples)
+        problem = self._problem(examples, survey)
         if first:
             self.weights_, self.trace_, self._learner_state = np.zeros(self.layout_.n_weights), [], None
         for number in range(len(examples)):
@@ -162,19 +169,26 @@ class CRF(ClassifierMixin, SpecParams):
         self.n_features_in_ = self.layout_.unary[0].n_features
         return self
 
-    def _training_data(self, X: Any, y: Any) -> tuple[list[Sample], list[np.ndarray]]:
-        samples = self._samples(X)
-        if len(samples) == 0:
+    def _training_data(self, X: Any, y: Any) -> tuple[Sequence[Sample], Sequence[np.ndarray]]:
+        """Return samples and flat labels, lists where X is in memory."""
+        X, y = checked_sequence(X, "X"), checked_sequence(y, "y")
+        if len(X) == 0:
             raise InputError("there are no examples to learn from.")
-        if len(y) != len(samples):
-            raise InputError(f"got {len(samples)} examples but {len(y)} labelings.")
-        labels = [self._flat_labels(each, number) for number, each in enumerate(y)]
-        for number, (sample, each) in enumerate(zip(samples, labels, strict=True)):
-            if len(each) != sample.graph.n_variables:
-                raise InputError(
-                    f"example {number} has {sample.graph.n_variables} variables but {len(each)} labels; sizes must agree."
-                )
-        return samples, labels
+        if len(y) != len(X):
+            raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+        samples = mapped(self._sample, X)
+        return samples, Lazy(self._flat_labels, y) if is_lazy(samples) else mapped(self._flat_labels, y)
+
+    def _survey(self, samples: Sequence[Sample], labels: Sequence[np.ndarray]) -> Survey:
+        """Go through the examples once."""
+
+        def some(first: int, last: int) -> Survey:
+            total = Survey()
+            for number in range(first, last):
+                total += Survey.of(samples[number], labels[number], number)
+            return total
+
+        return sum_over_chunks(some, len(samples), self._jobs(), operator.add)
 
     def _learn_classes(self, labels: list[np.ndarray]) -> None:
         if self.n_labels is not None:
@@ -206,23 +220,31 @@ class CRF(ClassifierMixin, SpecParams):
         return np.where(hidden, -1, position)
 
     def _examples(
-        self, samples: list[Sample], labels: list[np.ndarray] | None, sample_weight: Any, fitting: bool
-    ) -> list[Example]:
-        encoded = None if labels is None else [self._encoded(each, number) for number, each in enumerate(labels)]
-        graphs = [self._graph(sample) for sample in samples]
-        features = [self._node_features(sample, number) for number, sample in enumerate(samples)]
-        if isinstance(self.unary, Classifier):
-            features = self._classified(features, encoded, fitting)
-        if fitting:
-            assert encoded is not None
-            self.layout_ = self._make_layout(samples, graphs, features, encoded)
+        self,
+        samples: Sequence[Sample],
+        labels: Sequence[np.ndarray] | None,
+        sample_weight: Any,
+        survey: Survey | None = None,
+    ) -> Sequence[Example]:
+        """Return examples; the survey of those to learn from decides which weights there are."""
+        features = None
+        if survey is not None:
+            if isinstance(self.unary, Classifier):
+                features = self._out_of_fold(samples, labels)
+            self.layout_ = self._make_layout(survey, samples, labels)
         weight = self._sample_weight(sample_weight, len(samples))
-        examples = []
-        for number, (sample, graph, x) in enumerate(zip(samples, graphs, features, strict=True)):
-            unary, factors = self._rows(sample, graph, x, number)
-            target = None if encoded is None else self._target(sample, graph, encoded[number], number)
-            examples.append(Example(graph, unary, factors, target, weight[number]))
-        return examples
+        return mapped(self._example, samples, features, labels, weight)
+
+    def _example(self, sample: Sample, x: Any, labels: np.ndarray | None, weight: float | None, number: int) -> Example:
+        """Return one example; ``x`` are its node features where they are not those of the sample."""
+        graph = self._graph(sample)
+        if x is None:
+            x = self._node_features(sample, number)
+            if isinstance(self.unary, Classifier):
+                x = self.unary.log_probabilities(self.classifier_, x, len(self.classes_)).astype(self.dtype)
+        unary, factors = self._rows(sample, graph, x, number)
+        target = None if labels is None else self._target(sample, graph, self._encoded(labels, number), number)
+        return Example(graph, unary, factors, target, 1.0 if weight is None else float(weight))
 
     def _graph(self, sample: Sample) -> Any:
         return sample.graph
@@ -230,31 +252,37 @@ class CRF(ClassifierMixin, SpecParams):
     def _node_features(self, sample: Sample, number: int) -> Any:
         return checked_features(sample.node_features, sample.graph.n_variables, self.dtype, f"example {number}")
 
-    def _classified(self, features: list[Any], encoded: list[np.ndarray] | None, fitting: bool) -> list[Any]:
-        assert isinstance(self.unary, Classifier)
-        count = len(self.classes_)
-        if fitting:
-            assert encoded is not None
-            self.classifier_, out = self.unary.fit_predict(features, encoded, count)
-        else:
-            out = [self.unary.log_probabilities(self.classifier_, x, count) for x in features]
+    def _out_of_fold(self, samples: Sequence[Sample], labels: Sequence[np.ndarray] | None) -> list[np.ndarray]:
+        """Fit the classifier and return the log-probabilities of the training rows."""
+        assert isinstance(self.unary, Classifier) and labels is not None
+        if is_lazy(samples):
+            raise InputError("unary=Classifier(...) learns from all rows at once: it needs X in memory, as a list.")
+        features = mapped(self._node_features, samples)
+        self.classifier_, out = self.unary.fit_predict(features, mapped(self._encoded, labels), len(self.classes_))
         return [each.astype(self.dtype) for each in out]
 
-    def _make_layout(
-        self, samples: list[Sample], graphs: list[Any], features: list[Any], encoded: list[np.ndarray]
-    ) -> Layout:
+    def _make_layout(self, survey: Survey, samples: Sequence[Sample], labels: Sequence[np.ndarray] | None) -> Layout:
         """Return one block of weights per type of variable and per type of factor."""
         layout = Layout()
-        for kind, count, outputs in _types(samples, graphs, features, "node"):
+        for kind, count, outputs in survey.types("node"):
             unary = self._energy("unary")  # each block has its own: an oracle's function is kept in it
+            outputs = self._n_outputs(outputs, 1)
             if isinstance(unary, ObservedLinear):
                 if kind > 0:
                     raise InputError("observed_linear takes one node type; use 'linear'.")
+                features, encoded = Lazy(self._node_features, samples), Lazy(self._encoded, labels)
                 unary = unary.bind(*observed_pairs(features, encoded, outputs))
+            if isinstance(self.unary, Classifier):
+                count = len(self.classes_)
             layout.add("unary", unary, count, outputs, self.fit_intercept)
-        for _, count, outputs in _types(samples, graphs, features, "factor"):
+        for _, count, outputs in survey.types("factor"):
+            outputs = self._n_outputs(outputs, 2)
             layout.add("factors", self._energy("pairwise"), count, outputs, self.fit_intercept or count == 0)
         return layout
+
+    def _n_outputs(self, found: int, arity: int) -> int:
+        """Return the size of a table for the size that the survey found."""
+        return found
 
     def _energy(self, kind: str) -> Energy:
         spec = getattr(self, kind)
@@ -312,13 +340,15 @@ class CRF(ClassifierMixin, SpecParams):
             raise InputError(f"sample_weight must be {count} finite numbers >= 0.")
         return weight
 
-    def _problem(self, examples: list[Example]) -> Problem:
+    def _problem(self, examples: Sequence[Example], survey: Survey | None = None) -> Problem:
         objective = get_objective(self.loss)
         gradient = self.gradient if objective.needs_inference else None
         setting = make_setting(objective, self._trained_inference(), gradient, self._seed())
-        return Problem(examples, self.layout_, objective, setting, l2=self.l2, dtype=self.dtype, n_jobs=self._jobs())
+        options: dict[str, Any] = {"l2": self.l2, "dtype": self.dtype, "n_jobs": self._jobs()}
+        options["labelled"] = survey.labelled if survey is not None else None
+        return Problem(examples, self.layout_, objective, setting, **options)
 
-    def _independent(self, examples: list[Example]) -> np.ndarray:
+    def _independent(self, examples: Sequence[Example], survey: Survey) -> np.ndarray:
         """Return weights of the model without factors, from which all papers start."""
         problem = IndependentProblem(
             examples,
@@ -328,6 +358,7 @@ class CRF(ClassifierMixin, SpecParams):
             l2=self.l2,
             dtype=self.dtype,
             n_jobs=self._jobs(),
+            labelled=survey.labelled,
         )
         learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
         return learner.fit(problem, np.zeros(self.layout_.n_weights), seed=self._seed()).w
@@ -373,12 +404,11 @@ class CRF(ClassifierMixin, SpecParams):
     def marginals(self, sample: Any, given: Any = None) -> Result:
         """Return marginals (also of factors) and log Z of one example, with the labels in ``given`` (-1 = free) fixed."""
         check_is_fitted(self, "weights_")
-        samples = self._samples([sample])
-        example = self._examples(samples, None, None, fitting=False)[0]
+        one = self._sample(sample, 0)
+        example = self._example(one, None, None, None, 0)
         if given is not None:
-            flat = self._encoded(self._flat_labels(given, 0), 0)
-            samples[0].observed = flat
-        return self._infer(self._theta(example), samples[0])
+            one.observed = self._encoded(self._flat_labels(given, 0), 0)
+        return self._infer(self._theta(example), one)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy over all labelled variables together."""
@@ -402,20 +432,43 @@ class CRF(ClassifierMixin, SpecParams):
         return infer(theta, self._trained_inference(), observed=sample.observed, dtype=self.dtype)
 
     def _map(self, one: Any, X: Any) -> list[Any]:
+        """Return ``one`` of each example, made when its turn comes."""
         check_is_fitted(self, "weights_")
-        samples = self._samples(X)
-        examples = self._examples(samples, None, None, fitting=False)
-        numbers = range(len(samples))
+        X = checked_sequence(X, "X")
+
+        def made(number: int) -> Any:
+            sample = self._sample(X[number], number)
+            return one(sample, self._example(sample, None, None, None, number), number)
+
         if self._jobs() == 1:
-            return [one(samples[k], examples[k], k) for k in numbers]
+            return [made(number) for number in range(len(X))]
         with ThreadPoolExecutor(self._jobs()) as pool:
-            return list(pool.map(lambda k: one(samples[k], examples[k], k), numbers))
+            return list(pool.map(made, range(len(X))))
 
     def save(self, path: Any) -> None:
         """Write the model to a file that :func:`backfield.load` reads back without running code."""
         from backfield.estimators.model_file import save
 
         save(self, path)
+
+
+class OneLabelSetCRF(CRF):
+    """Base of estimators whose variables all have the labels of ``classes_``: graphs differ by their size alone."""
+
+    def _sized_graph(self, sample: Sample, labels: int) -> Graph:
+        """Return the graph of a sample with that many labels."""
+        raise NotImplementedError
+
+    def _graph(self, sample: Sample) -> Graph:
+        cache = self.__dict__.setdefault("_graphs", GraphCache())
+        key = (sample.graph.shape or sample.graph.n_variables, len(self.classes_))
+        return cache.get(key, lambda: self._sized_graph(sample, len(self.classes_)))
+
+    def _n_outputs(self, found: int, arity: int) -> int:
+        return len(self.classes_) ** arity
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_graphs"}
 
 
 class IndependentProblem(Problem):
@@ -432,43 +485,6 @@ class IndependentProblem(Problem):
         d_theta = Potentials.from_flat(graph, d_unary, theta.factors_flat)
         gradient = Layout(self.layout.unary, [], self.n_weights).vjp(Example(example.graph, example.unary, []), d_theta)
         return _Sum(float(value), gradient, wrong, 0)
-
-
-def _types(samples: list[Sample], graphs: list[Any], features: list[Any], kind: str) -> list[tuple[int, int, int]]:
-    """Return (type, number of features, number of outputs) for each type of node or factor."""
-    found: dict[int, tuple[int, int]] = {}
-    for number, (sample, graph, x) in enumerate(zip(samples, graphs, features, strict=True)):
-        rows = graph.n_variables if kind == "node" else graph.n_factors
-        kinds = sample.node_types if kind == "node" else sample.factor_types
-        kinds = np.zeros(rows, dtype=np.int64) if kinds is None else np.asarray(kinds)
-        if kinds.shape != (rows,) or kinds.dtype.kind not in "iu" or (rows and kinds.min() < 0):
-            raise InputError(f"example {number}: {kind}_types must be {rows} integers >= 0.")
-        width = x.shape[1] if kind == "node" else _factor_width(sample)
-        sizes = graph.labels if kind == "node" else _table_sizes(graph)
-        for each in np.unique(kinds):
-            outputs = np.unique(np.asarray(sizes)[kinds == each])
-            if len(outputs) > 1:
-                raise InputError(f"example {number}: {kind}s of type {each} have different label counts.")
-            entry = (int(width), int(outputs[0]))
-            if found.setdefault(int(each), entry) != entry:
-                raise InputError(
-                    f"example {number}: {kind}s of type {each} have {entry[0]} features and {entry[1]} outputs; "
-                    f"earlier ones have {found[int(each)][0]} and {found[int(each)][1]}."
-                )
-    count = max(found, default=-1) + 1
-    if kind == "node" and sorted(found) != list(range(count)):
-        raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, got {sorted(found)}.")
-    return [(each, *found.get(each, (0, 0))) for each in range(count)]
-
-
-def _factor_width(sample: Sample) -> int:
-    return 0 if sample.factor_features is None else int(np.shape(sample.factor_features)[1])
-
-
-def _table_sizes(graph: Any) -> np.ndarray:
-    if graph.n_labels is not None and graph.arity is not None:
-        return np.broadcast_to(np.int64(graph.n_labels**graph.arity), graph.n_factors)
-    return np.diff(graph.layout.table_ptr)
 
 
 def _factor_features(sample: Sample, graph: Any, dtype: Any, number: int) -> Any:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from backfield.errors import InputError
-from backfield.estimators._base import CRF
+from backfield.estimators._base import OneLabelSetCRF
+from backfield.estimators._lazy import is_lazy
+from backfield.estimators._survey import Survey
 from backfield.estimators._tied_chains import TiedChainProblem
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph
 from backfield.problem import Example, Problem
 
 
-class ChainCRF(CRF):
+class ChainCRF(OneLabelSetCRF):
     """A linear-chain conditional random field; parameters as in :class:`GridCRF`, but exact inference by default.
 
     X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts; y a list of sequences of ints or strings
@@ -53,9 +56,9 @@ class ChainCRF(CRF):
         super().fit(X, y, sample_weight, **options)
         return self
 
-    def _problem(self, examples: list[Example]) -> Problem:
-        problem = super()._problem(examples)
-        if TiedChainProblem.applies(problem):
+    def _problem(self, examples: Sequence[Example], survey: Survey | None = None) -> Problem:
+        problem = super()._problem(examples, survey)
+        if not is_lazy(examples) and TiedChainProblem.applies(problem):
             problem.__class__ = TiedChainProblem
         return problem
 
@@ -69,18 +72,15 @@ class ChainCRF(CRF):
                         names.setdefault(name, len(names))
             self.feature_names_ = names
 
-    def _samples(self, X: Any) -> list[Sample]:
-        out = []
-        for number, sequence in enumerate(X):
-            if isinstance(sequence, list) and sequence and isinstance(sequence[0], dict):
-                sequence = self._vectorised(sequence, number)
-            elif not hasattr(sequence, "tocsr"):
-                sequence = np.asarray(sequence)
-            if getattr(sequence, "ndim", 0) != 2 or sequence.shape[0] == 0:
-                shape = getattr(sequence, "shape", None)
-                raise InputError(f"example {number}: a sequence must have shape (T, F) with T >= 1, got {shape}.")
-            out.append(Sample(Graph.chain(sequence.shape[0], labels=2), sequence))
-        return out
+    def _sample(self, x: Any, number: int) -> Sample:
+        if isinstance(x, list) and x and isinstance(x[0], dict):
+            x = self._vectorised(x, number)
+        elif not hasattr(x, "tocsr"):
+            x = np.asarray(x)
+        if getattr(x, "ndim", 0) != 2 or x.shape[0] == 0:
+            shape = getattr(x, "shape", None)
+            raise InputError(f"example {number}: a sequence must have shape (T, F) with T >= 1, got {shape}.")
+        return Sample(Graph.chain(x.shape[0], labels=2), x)
 
     def _vectorised(self, sequence: list[dict[str, Any]], number: int) -> csr_matrix:
         names = getattr(self, "feature_names_", None)
@@ -96,15 +96,8 @@ class ChainCRF(CRF):
             ptr.append(len(columns))
         return csr_matrix((values, columns, ptr), shape=(len(sequence), len(names)))
 
-    def _graph(self, sample: Sample) -> Graph:
-        cache = self.__dict__.setdefault("_graphs", {})
-        key = (sample.graph.n_variables, len(self.classes_))
-        if key not in cache:
-            cache[key] = Graph.chain(key[0], labels=key[1])
-        return cache[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_graphs"}
+    def _sized_graph(self, sample: Sample, labels: int) -> Graph:
+        return Graph.chain(sample.graph.n_variables, labels=labels)
 
     def _flat_labels(self, y: Any, number: int) -> np.ndarray:
         labels = np.asarray(y)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.estimators._base import CRF
+from backfield.estimators._survey import Survey
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph
 
@@ -18,19 +20,18 @@ class GraphCRF(CRF):
     Labels of variable i are 0 .. graph.labels[i] - 1. Weights are tied per node type and per factor type.
     """
 
-    def _samples(self, X: Any) -> list[Sample]:
-        for number, sample in enumerate(X):
-            if not isinstance(sample, Sample) or not isinstance(sample.graph, Graph):
-                raise InputError(f"example {number} must be a backfield.Sample with a Graph, got {type(sample).__name__}.")
-        return [Sample(**vars(sample)) for sample in X]
+    def _sample(self, x: Any, number: int) -> Sample:
+        if not isinstance(x, Sample) or not isinstance(x.graph, Graph):
+            raise InputError(f"example {number} must be a backfield.Sample with a Graph, got {type(x).__name__}.")
+        return Sample(**vars(x))
+
+    def _survey(self, samples: Sequence[Sample], labels: Sequence[np.ndarray]) -> Survey:
+        survey = super()._survey(samples, labels)
+        self._largest = survey.largest
+        return survey
 
     def _learn_classes(self, labels: list[np.ndarray]) -> None:
         self.classes_ = np.arange(self._largest)
-
-    def _training_data(self, X: Any, y: Any) -> tuple[list[Sample], list[np.ndarray]]:
-        samples, labels = super()._training_data(X, y)
-        self._largest = max(int(sample.graph.labels.max()) for sample in samples)
-        return samples, labels
 
     def _encoded(self, labels: np.ndarray, number: int) -> np.ndarray:
         return labels

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.estimators._base import CRF
+from backfield.estimators._base import OneLabelSetCRF
 from backfield.estimators.samples import GridSample, Sample
 from backfield.graph import Graph
 
 
-class GridCRF(CRF):
+class GridCRF(OneLabelSetCRF):
     """A conditional random field on the 4-connected grid of pixels.
 
     Minimises the mean loss per labelled pixel + ``l2`` |w|^2. Weights of horizontal and vertical edges are separate.
@@ -56,32 +56,21 @@ class GridCRF(CRF):
     >>> crf.fit(images, masks).predict(images)  # doctest: +SKIP
     """
 
-    def _samples(self, X: Any) -> list[Sample]:
-        out = []
-        for number, image in enumerate(X):
-            edges = None
-            if isinstance(image, GridSample):
-                edges = (np.asarray(image.horizontal), np.asarray(image.vertical))
-                image = image.features
-            array = np.asarray(image)
-            if array.ndim == 2:
-                array = array[:, :, None]
-            if array.ndim != 3 or 0 in array.shape:
-                raise InputError(f"example {number}: an image must have shape (H, W, F), got {array.shape}.")
-            out.append(_sample(array, edges, number))
-        return out
+    def _sample(self, x: Any, number: int) -> Sample:
+        edges = None
+        if isinstance(x, GridSample):
+            edges = (np.asarray(x.horizontal), np.asarray(x.vertical))
+            x = x.features
+        array = np.asarray(x)
+        if array.ndim == 2:
+            array = array[:, :, None]
+        if array.ndim != 3 or 0 in array.shape:
+            raise InputError(f"example {number}: an image must have shape (H, W, F), got {array.shape}.")
+        return _sample(array, edges, number)
 
-    def _graph(self, sample: Sample) -> Graph:
-        cache = self.__dict__.setdefault("_graphs", {})
+    def _sized_graph(self, sample: Sample, labels: int) -> Graph:
         assert sample.graph.shape is not None
-        rows, columns = sample.graph.shape
-        key = (rows, columns, len(self.classes_))
-        if key not in cache:
-            cache[key] = Graph.grid(rows, columns, labels=len(self.classes_))
-        return cache[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_graphs"}
+        return Graph.grid(*sample.graph.shape, labels=labels)
 
     def _flat_labels(self, y: Any, number: int) -> np.ndarray:
         mask = np.asarray(y)

@@ -69,7 +69,7 @@ def test_the_fast_path_of_chains_is_the_general_one():
     X, Y = chains()
     crf = bf.ChainCRF(learner="lbfgs(max_iter=1)").fit(X, Y)
     samples, labels = crf._training_data(X, Y)
-    examples = crf._examples(samples, labels, None, fitting=True)
+    examples = crf._examples(samples, labels, None, crf._survey(samples, labels))
     fast, general = crf._problem(examples), CRF._problem(crf, examples)
     assert isinstance(fast, TiedChainProblem) and not isinstance(general, TiedChainProblem)
     w = np.random.default_rng(0).normal(size=fast.n_weights)
@@ -87,7 +87,7 @@ def test_the_same_bytes_for_any_number_of_threads():
 def test_gradient_of_the_problem_against_differences(fitted):
     crf, X, Y = fitted
     samples, labels = crf._training_data(X, Y)
-    problem = crf._problem(crf._examples(samples, labels, None, fitting=False))
+    problem = crf._problem(crf._examples(samples, labels, None))
     rng = np.random.default_rng(1)
     w = 0.3 * rng.normal(size=problem.n_weights)
     v = rng.normal(size=problem.n_weights)
