@@ -78,6 +78,8 @@ class Learner(Component):
         start = _start(problem, w)
         restored = run.open(checkpoint, resume, checkpoint_seconds, checkpoint_iterations)
         if run.done is not None:
+            assert restored is not None
+            self._reopen(problem, run, restored)
             return run.done
         try:
             outcome = self._minimise(problem, start, run, restored)
@@ -99,6 +101,9 @@ class Learner(Component):
     def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
         """Minimise from ``w`` or from what was restored."""
         raise NotImplementedError
+
+    def _reopen(self, problem: Problem, run: Run, restored: Restored) -> None:
+        """Bring back what a finished fit found beside the weights."""
 
 
 def _start(problem: Problem, w: np.ndarray) -> np.ndarray:
