@@ -204,6 +204,11 @@ class Problem:
         """Number of examples."""
         return len(self.examples)
 
+    @property
+    def labelled(self) -> np.ndarray:
+        """(n_examples,) variables of each example about which something is known."""
+        return self._labelled
+
     def value_and_gradient(self, w: np.ndarray, batch: np.ndarray | None = None, seed: int = 0) -> Evaluation:
         """Return the regularised mean loss per labelled variable, over all examples or a batch, and its gradient."""
         chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)

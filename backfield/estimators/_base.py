@@ -126,8 +126,8 @@ class CRF(ClassifierMixin, SpecParams):
         self._learn_classes(survey.seen)
         examples = self._examples(samples, labels, sample_weight, survey)
         w = np.zeros(self.layout_.n_weights)
-        if getattr(self._learner(), "uses_oracles", False):
-            pass  # functions start at zero
+        if self._learner().own_start:
+            pass
         elif self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
             w = self._independent(examples, survey)
         elif self.start not in ("independent", "zero"):

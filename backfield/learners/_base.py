@@ -32,6 +32,8 @@ class Learner(Component):
     room: ClassVar[str] = "learners"
     #: Follows the value of the objective, not its gradient alone.
     needs_value: ClassVar[bool] = False
+    #: Starts from a point of its own, whatever ``w`` it is given.
+    own_start: ClassVar[bool] = False
     #: Rows without a new lowest validation value after which a fit stops.
     patience: int
 

@@ -65,6 +65,7 @@ class OracleDescent(Learner, name="oracle_descent"):
     patience: int = 5
 
     needs_value: ClassVar[bool] = False
+    own_start: ClassVar[bool] = True  # functions start at zero
     #: Uses examples, not values and gradients; estimators hand it oracles for energies.
     uses_oracles: ClassVar[bool] = True
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._base import Learner, number, whole
-from backfield.learners._problem import Evaluation, Problem, norm, project
+from backfield.learners._problem import Evaluation, Problem, norm
+from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners._run import Outcome, Restored, Run
 
 SCHEDULES = ("constant", "inverse", "sqrt", "lambda")
@@ -64,6 +65,8 @@ class SGD(Learner, name="sgd"):
         "sgd", or "adam" with ``beta1``, ``beta2`` and ``eps``.
     l2
         Ridge strength for "lambda"; None: that of the problem.
+    projection
+        "supermodular": project onto weights whose models minimum cuts solve, after each step.
     patience
         Epochs without a new lowest validation value after which the fit stops.
     """
@@ -80,6 +83,7 @@ class SGD(Learner, name="sgd"):
     beta2: float = 0.999
     eps: float = 1e-8
     l2: float | None = None
+    projection: str | None = None
     patience: int = 5
 
     def __post_init__(self) -> None:
@@ -95,6 +99,7 @@ class SGD(Learner, name="sgd"):
         for key, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
             if getattr(self, key) not in known:
                 raise InputError(f"sgd: {key} must be one of {', '.join(known)}; got {getattr(self, key)!r}.")
+        check_name(self.name, self.projection)
         if self.optimizer == "adam" and self.momentum:
             raise InputError(f"sgd: adam has beta1 in the place of momentum; got momentum={self.momentum!r}.")
 
@@ -138,7 +143,8 @@ class SGD(Learner, name="sgd"):
         if batch.min() < 0 or batch.max() >= problem.n_examples:
             raise InputError(f"sgd got a mini-batch with examples {batch.min()} to {batch.max()} of {problem.n_examples}.")
         self.check(problem)
-        w, state, _ = self._step(problem, w, SGDState() if state is None else state, batch, seed)
+        project = projection_of(self.name, self.projection, problem)
+        w, state, _ = self._step(problem, w, SGDState() if state is None else state, batch, seed, project)
         return w, state
 
     def answer(self, w: np.ndarray, state: SGDState) -> np.ndarray:
@@ -146,7 +152,7 @@ class SGD(Learner, name="sgd"):
         return w if state.mean is None else state.mean
 
     def _step(
-        self, problem: Problem, w: np.ndarray, state: SGDState, batch: np.ndarray, seed: int
+        self, problem: Problem, w: np.ndarray, state: SGDState, batch: np.ndarray, seed: int, project: Projection
     ) -> tuple[np.ndarray, SGDState, Evaluation]:
         seen = problem.value_and_gradient(w, batch, step_seed(seed, state.t))
         if not np.isfinite(seen.gradient).all() or (problem.objective_info.integrable and not math.isfinite(seen.value)):
@@ -154,7 +160,7 @@ class SGD(Learner, name="sgd"):
                 f"sgd: the objective or its gradient is not finite at step {state.t + 1}; make step_size smaller."
             )
         move, velocity, square = self._move(seen.gradient, state, self.rate(state.t, problem))
-        w = project(problem, w + move)
+        w = project(w + move)
         state = dataclasses.replace(state, t=state.t + 1, velocity=velocity, square=square)
         return w, self._averaged(w, state), seen
 
@@ -183,15 +189,16 @@ class SGD(Learner, name="sgd"):
         return float(getattr(problem, "l2", 0.0) if self.l2 is None else self.l2)
 
     def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+        project = projection_of(self.name, self.projection, problem)
         if restored is None:
             steps = self.epochs * math.ceil(problem.n_examples / self.batch_size)
-            at = _Progress(project(problem, w), SGDState(average_from=steps // 2))
+            at = _Progress(project(w), SGDState(average_from=steps // 2))
             run.mark(at)
         else:
             at = _Progress.unpack(*restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
-            at = self._epoch(problem, at, run)
+            at = self._epoch(problem, at, run, project)
             row = self._row(problem, at)
             at = _Progress(at.w, at.state, epoch=at.epoch + 1)
             stop = run.record(self.answer(at.w, at.state), row, at, self.epochs)
@@ -202,12 +209,12 @@ class SGD(Learner, name="sgd"):
             return Outcome(found, True, f"the validation value has not improved for {self.patience} epochs")
         return Outcome(found, True, f"ran {self.epochs} epochs")
 
-    def _epoch(self, problem: Problem, at: _Progress, run: Run) -> _Progress:
+    def _epoch(self, problem: Problem, at: _Progress, run: Run, project: Projection) -> _Progress:
         """Take the remaining steps of an epoch."""
         order = np.random.default_rng((run.seed, at.epoch)).permutation(problem.n_examples)
         while at.position < len(order):
             batch = order[at.position : at.position + self.batch_size]
-            w, state, seen = self._step(problem, at.w, at.state, batch, run.seed)
+            w, state, seen = self._step(problem, at.w, at.state, batch, run.seed, project)
             at = at.after(w, state, seen, len(batch))
             run.mark(at)
         return at

@@ -12,7 +12,7 @@ Delta is the (weighted) Hamming distance to the labels. Hidden variables have no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
 from backfield.inference.smoothed_lp import SmoothedLP
 from backfield.map_solvers.auto import solve
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, both
+from backfield.objectives._base import Conditioned, Objective, Setting, Target, argmax_labels, both
 
 
 class Margin(Objective):
@@ -66,6 +66,22 @@ def margin(theta: Potentials, target: Target) -> np.ndarray:
     return (each * (1 - unary)).astype(theta.dtype)
 
 
+class Violation(NamedTuple):
+    """The labels that violate the margin most, their distance Delta to the true ones, and whether no others do more."""
+
+    labels: np.ndarray
+    loss: float
+    optimal: bool
+
+
+def complete_labels(theta: Potentials, target: Target) -> np.ndarray | None:
+    """Return the labels of all variables, known or observed; None where one is hidden."""
+    if target.observed is None:
+        return target.labeling.labels if target.labeling.known.all() else None
+    model = Conditioned(theta, both(theta.graph, target))
+    return argmax_labels(model.expand(None)) if model.theta is None else None
+
+
 @dataclass(frozen=True, repr=False)
 class MaxMargin(Margin, name="max_margin"):
     """The structured hinge loss with an exact MAP ``solver``."""
@@ -77,6 +93,22 @@ class MaxMargin(Margin, name="max_margin"):
         found = solve(theta, self.solver)
         unary, factors = one_hot(theta.graph, found.labels)
         return found.value, Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
+
+    def most_violating(self, theta: Potentials, target: Target) -> Violation:
+        """Return the maximiser of theta·f(y) + Delta(y): the oracle of Frank-Wolfe methods."""
+        delta = margin(theta, target)
+        augmented = Potentials.from_flat(theta.graph, theta.unary_flat + delta, theta.factors_flat)
+        model = Conditioned(augmented, target.observed)
+        if model.theta is None:
+            labels, optimal = argmax_labels(model.expand(None)), True
+        else:
+            found = solve(model.theta, self.solver)
+            labels, optimal = found.labels, found.optimal
+            if model.restriction is not None:
+                indicators = Potentials.from_flat(model.theta.graph, *one_hot(model.theta.graph, labels))
+                labels = argmax_labels(model.expand(indicators))
+        loss = float(delta[theta.graph.layout.var_ptr[:-1] + labels].sum(dtype=np.float64))
+        return Violation(labels, loss, optimal)
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import backfield as bf
 from backfield._component import get
 from backfield.errors import InputError
 from backfield.learners import LBFGS, SGD, SGDState, step_seed
@@ -205,3 +206,45 @@ def test_no_examples():
     problem.n_examples = 0
     with pytest.raises(InputError, match="without examples"):
         SGD().fit(problem, np.zeros(8))
+
+
+def noisy_grids(n=4, seed=0):
+    rng = np.random.default_rng(seed)
+    masks = [rng.integers(0, 2, (6, 6)) for _ in range(n)]  # no smoothness: free weights would turn repulsive
+    return [mask[:, :, None] + rng.normal(size=(6, 6, 1)) for mask in masks], masks
+
+
+def couplings(model):
+    tables = [model.weights_[block.start : block.stop].reshape(-1, 4) for block in model.layout_.factors]
+    return np.concatenate(tables) @ [1, -1, -1, 1]
+
+
+DOUBLE_SGD = "sgd(epochs=10, batch_size=2, schedule='lambda', average=True{})"
+
+
+@pytest.mark.parametrize("loss", ["perturb_and_map", "marginal_perturb_and_map", "max_margin"])
+def test_double_sgd_keeps_models_supermodular(loss):
+    X, masks = noisy_grids()
+    model = bf.GridCRF(loss=f"{loss}(solver='graph_cut')", l2=0.05, start="zero", decoder="map", dtype="float64")
+    model.set_params(learner=DOUBLE_SGD.format(", projection='supermodular'")).fit(X, masks)
+    assert couplings(model).min() >= 0
+    again = bf.GridCRF(**{**model.get_params(deep=False), "n_jobs": 3}).fit(X, masks)
+    assert np.array_equal(model.weights_, again.weights_)  # noise and all
+
+
+def test_without_a_projection_the_cut_names_the_edge():
+    X, masks = noisy_grids()
+    model = bf.GridCRF(loss="perturb_and_map(solver='graph_cut')", l2=0.05, start="zero", learner=DOUBLE_SGD.format(""))
+    with pytest.raises(InputError, match=r"factor \d+ over variables \(\d+, \d+\) is not submodular"):
+        model.fit(X, masks)
+
+
+def test_where_a_projection_has_no_meaning():
+    with pytest.raises(InputError, match="projection must be None or 'supermodular'"):
+        SGD(projection="simplex")
+    with pytest.raises(InputError, match="says nothing of edges"):
+        SGD(projection="supermodular").fit(Logistic(), np.zeros(8))
+    rng = np.random.default_rng(0)
+    chain = bf.ChainCRF(loss="max_margin", learner="sgd(projection='supermodular')")
+    with pytest.raises(InputError, match="two labels"):
+        chain.fit([rng.normal(size=(4, 2))], [[0, 1, 2, 0]])

@@ -1,0 +1,299 @@
+"""Block-coordinate Frank-Wolfe for structured SVMs: the S-SVM + BCFW of [S18].
+
+Lacoste-Julien et al. 2013, with gap sampling and a cache of oracle answers (Osokin et al. 2016, "Minding the gaps").
+
+    primal   P(w) = sum_n s_n max_y [ Delta_n(y) + w·(Psi_n(y) - Psi_n(y_n)) ] + l2 |w|^2,      s_n = weight_n / labelled
+    dual     D    = sum_n loss_n - l2 |w|^2,    w = -1/(2 l2) sum_n g_n
+
+Each example n has a plane (g_n, loss_n), an average of planes of labelings. A step asks the MAP oracle for the labeling that
+violates the margin most under w and moves plane n towards its plane by the best share (line search in closed form), so that
+the dual never falls. gap_n, the height of that plane over the present one at w, is what example n adds to the duality gap
+P(w) - D, the stopping rule: the objective is within it of its minimum. That holds if the oracle is exact.
+
+*Gap sampling* draws examples in proportion to their last known gaps; *caching* first looks among the last planes of the
+example, and asks the oracle only if none of them has gap >= max(1/4 gap_n, 1/100 of the mean gap).
+
+With a projection P onto a cone the dual is the same with w = P(-1/(2 l2) sum g_n); P does not lengthen distances, so the
+step of the line search, still safe, is no longer the longest.
+
+Cost per step: one MAP problem and some passes over n_weights. Memory: one plane per example and up to ``cache`` more,
+sparse where labels differ from the truth in few features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.execution import sum_over_chunks
+from backfield.graph import Potentials
+from backfield.graph.labeling import one_hot
+from backfield.learners import _planes
+from backfield.learners._base import Learner, number, whole
+from backfield.learners._planes import Plane, plane
+from backfield.learners._problem import dot
+from backfield.learners._projection import Projection, check_name, projection_of
+from backfield.learners._run import Outcome, Restored, Run
+from backfield.objectives.max_margin import MaxMargin, complete_labels
+
+SAMPLINGS = ("gap", "uniform")
+#: Shares of the example's own gap and of the mean gap that a cached plane must have (Osokin et al. 2016).
+_OWN_SHARE, _MEAN_SHARE = 0.25, 0.01
+
+
+@dataclass(frozen=True, repr=False)
+class FrankWolfe(Learner, name="frank_wolfe"):
+    """Block-coordinate Frank-Wolfe; minimises ``max_margin``, always from w = 0.
+
+    Parameters
+    ----------
+    epochs
+        Largest number of epochs, each of as many steps as there are examples.
+    tol
+        Stop when the duality gap is below: the objective is then within ``tol`` of its minimum (exact oracles only).
+    sampling
+        "gap": examples in proportion to their gaps; "uniform": a random order in each epoch.
+    cache
+        Oracle answers kept per example; 0: none. Pays where a MAP problem costs more than some products of n_weights.
+    check_every
+        Epochs between evaluations of all gaps, which cost a MAP problem per example; in between, the trace repeats the
+        last objective, and gaps are the last known.
+    average
+        Return the average of w over the steps, the k-th in proportion to k; the gap is then that of the average.
+    projection
+        "supermodular": keep models such that minimum cuts solve them.
+    patience
+        Epochs without a new lowest validation value after which the fit stops.
+    """
+
+    epochs: int = 100
+    tol: float = 1e-3
+    sampling: str = "gap"
+    cache: int = 0
+    check_every: int = 5
+    average: bool = False
+    projection: str | None = None
+    patience: int = 5
+
+    own_start: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for key, least in (("epochs", 0), ("cache", 0), ("check_every", 1), ("patience", 1)):
+            whole(self.name, key, getattr(self, key), least)
+        number(self.name, "tol", self.tol, 0)
+        if self.sampling not in SAMPLINGS:
+            raise InputError(f"frank_wolfe: sampling must be one of {', '.join(SAMPLINGS)}; got {self.sampling!r}.")
+        check_name(self.name, self.projection)
+
+    def check(self, problem: Any) -> None:
+        """Refuse problems that are not structured SVMs."""
+        super().check(problem)
+        if not isinstance(problem.objective_info, MaxMargin):
+            raise InputError(
+                f"frank_wolfe minimises max_margin, not {problem.objective_info.name}; use lbfgs or sgd for others."
+            )
+        if not problem.l2 > 0:
+            raise InputError(f"frank_wolfe needs l2 > 0, got {problem.l2!r}: without it there is no dual.")
+
+    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+        dual = _Dual(self, problem, projection_of(self.name, self.projection, problem))
+        at = _Progress.start(problem) if restored is None else _Progress.unpack(*restored)
+        if restored is None:
+            run.mark(at)
+        stop, closed = run.verdict(), False
+        while at.epoch < self.epochs and not stop and not closed:
+            at, row = dual.epoch(at, run.seed)
+            closed = bool(row["checked"] and row["gap"] <= self.tol)
+            stop = run.record(dual.answer(at), row, at, self.epochs)
+        found = dual.answer(at)
+        if stop == "callback":
+            return Outcome(found, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
+        return Outcome(found, *self._verdict(at, stop, closed))
+
+    def _verdict(self, at: _Progress, stop: str, closed: bool) -> tuple[bool, str]:
+        doubt = "" if at.exact else "; the MAP solver is not exact on these models, so that the gap is no certificate"
+        if closed:
+            within = "the objective is within it of its minimum" if at.exact else "as far as the solver can tell"
+            return at.exact, f"the duality gap {at.gap:.3g} is below tol={self.tol:g}: {within}{doubt}"
+        if stop == "validation":
+            return True, f"the validation value has not improved for {self.patience} epochs{doubt}"
+        return False, f"ran {self.epochs} epochs; the duality gap is {at.gap:.3g}{doubt}"
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Where a fit is. Planes are never changed in place, so that a copy of the lists is a copy of the state."""
+
+    sum: np.ndarray  # -1/(2 l2) sum of all g_n; w is its projection
+    loss: float  # sum of all loss_n
+    planes: list[Plane]
+    cached: list[tuple[Plane, ...]]  # newest first
+    gaps: np.ndarray  # (n_examples,) last known gaps
+    mean: np.ndarray
+    steps: int = 0
+    epoch: int = 0
+    primal: float = np.inf  # value of the answer at the last check
+    gap: float = np.inf
+    exact: bool = True  # every answer of the oracle was optimal
+
+    @classmethod
+    def start(cls, problem: Any) -> _Progress:
+        """All planes at the true labels: w = 0."""
+        n, zero = problem.n_examples, np.zeros(problem.n_weights)
+        flat = Plane(np.empty(0, dtype=np.int32), np.empty(0), 0.0)
+        return cls(zero, 0.0, [flat] * n, [()] * n, np.full(n, np.inf), zero)
+
+    def pack(self) -> Restored:
+        """Return arrays, and numbers for JSON."""
+        n = len(self.sum)
+        arrays = {"sum": self.sum, "gaps": self.gaps, "mean": self.mean}
+        arrays |= _planes.pack(self.planes, "planes", n)
+        arrays |= _planes.pack([each for group in self.cached for each in group], "cached", n)
+        arrays["cached_count"] = np.array([len(group) for group in self.cached])
+        return arrays, {key: getattr(self, key) for key in _NUMBERS}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _Progress:
+        """Return the progress that was packed."""
+        n = len(arrays["sum"])
+        flat, bounds = _planes.unpack(arrays, "cached", n), np.cumsum([0, *arrays["cached_count"]])
+        cached = [tuple(flat[a:b]) for a, b in pairwise(bounds)]
+        parts: dict[str, Any] = {key: arrays[key] for key in ("sum", "gaps", "mean")}
+        return cls(planes=_planes.unpack(arrays, "planes", n), cached=cached, **parts, **numbers)
+
+
+_NUMBERS = ("loss", "steps", "epoch", "primal", "gap", "exact")
+
+
+class _Answer(NamedTuple):
+    plane: Plane
+    optimal: bool
+
+
+class _Dual:
+    """The dual of one problem."""
+
+    def __init__(self, learner: FrankWolfe, problem: Any, project: Projection) -> None:
+        self.learner, self.problem, self.project = learner, problem, project
+        self.strength = 2.0 * problem.l2
+        self.labelled = float(problem.labelled.sum())
+
+    def answer(self, at: _Progress) -> np.ndarray:
+        """Return the weights to use."""
+        return at.mean if self.learner.average else self.project(at.sum)
+
+    def epoch(self, at: _Progress, seed: int) -> tuple[_Progress, dict[str, Any]]:
+        """Take as many steps as there are examples; return where the fit is then, and the row of the trace."""
+        n, asked = self.problem.n_examples, 0
+        now = dataclasses.replace(at, planes=list(at.planes), cached=list(at.cached), gaps=at.gaps.copy())
+        rng = np.random.default_rng((seed, at.epoch))
+        order = rng.permutation(n)
+        w = self.project(now.sum)
+        for k in range(n):
+            i = int(order[k])
+            if self.learner.sampling == "gap" and at.epoch > 0:
+                total = np.cumsum(now.gaps)
+                if total[-1] > 0:
+                    i = min(n - 1, int(np.searchsorted(total, rng.random() * total[-1], side="right")))
+            now, used = self._step(now, w, i)
+            asked += used
+            w = self.project(now.sum)
+            now = self._averaged(now, w)
+        now = dataclasses.replace(now, epoch=at.epoch + 1)
+        last = now.epoch == self.learner.epochs
+        due = now.epoch == 1 or now.epoch % self.learner.check_every == 0
+        checked = last or due or float(now.gaps.sum()) <= self.learner.tol
+        if checked:
+            now = self._checked(now, w)
+        dual = float(now.loss - 0.5 * self.strength * dot(w, w))
+        now = dataclasses.replace(now, gap=float(now.primal - dual))
+        row = {"iteration": now.epoch, "objective": now.primal, "dual": dual, "gap": now.gap, "checked": checked}
+        row |= {"error": float("nan"), "step": float("nan"), "sweeps": 0, "examples": asked, "cached": n - asked}
+        return now, row
+
+    def _step(self, now: _Progress, w: np.ndarray, i: int) -> tuple[_Progress, int]:
+        """Move the plane of example i; return the progress and how often the oracle was asked."""
+        own = now.planes[i]
+        height = own.at(w)
+        corner, asked = self._from_cache(now, w, i, height), 0
+        exact = now.exact
+        if corner is None:
+            corner, optimal = self._oracle(w, i)
+            asked, exact = 1, exact and optimal
+            now.gaps[i] = max(0.0, corner.at(w) - height)
+            if self.learner.cache:
+                now.cached[i] = (corner, *now.cached[i])[: self.learner.cache]
+        gap = corner.at(w) - height
+        before = own.dense(len(w))
+        move = corner.dense(len(w)) - before
+        length = dot(move, move) / self.strength
+        share = 0.0 if gap <= 0 else (1.0 if gap >= length else gap / length)
+        if share == 0.0:
+            return dataclasses.replace(now, exact=exact), asked
+        now.planes[i] = plane(before + share * move, own.loss + share * (corner.loss - own.loss))
+        total = now.sum - (share / self.strength) * move
+        return dataclasses.replace(now, sum=total, loss=now.loss - own.loss + now.planes[i].loss, exact=exact), asked
+
+    def _from_cache(self, now: _Progress, w: np.ndarray, i: int, height: float) -> Plane | None:
+        group = now.cached[i]
+        if not group or not np.isfinite(now.gaps[i]):
+            return None
+        heights = [each.at(w) for each in group]
+        best = int(np.argmax(heights))
+        known = now.gaps[np.isfinite(now.gaps)]
+        if heights[best] - height < max(_OWN_SHARE * now.gaps[i], _MEAN_SHARE * float(known.mean()), 1e-300):
+            return None
+        now.cached[i] = (group[best], *group[:best], *group[best + 1 :])
+        return group[best]
+
+    def _averaged(self, now: _Progress, w: np.ndarray) -> _Progress:
+        if not self.learner.average:
+            return dataclasses.replace(now, steps=now.steps + 1)
+        k = now.steps
+        return dataclasses.replace(now, mean=(k * now.mean + 2.0 * w) / (k + 2), steps=k + 1)
+
+    def _oracle(self, w: np.ndarray, i: int) -> _Answer:
+        """Return the plane of the labeling that violates the margin of example i most."""
+        problem, example = self.problem, self.problem.examples[i]
+        scale = example.weight / self.labelled
+        if example.n_labelled == 0 or scale == 0.0:
+            return _Answer(Plane(np.empty(0, dtype=np.int32), np.empty(0), 0.0), True)
+        theta = problem.layout.theta(w, example, problem.dtype)
+        truth = complete_labels(theta, example.target)
+        if truth is None:
+            raise InputError(
+                f"frank_wolfe needs all labels of an example or none, but some of example {i} are hidden, which makes the "
+                "margin loss not convex: fill them in by self_training(learner='frank_wolfe'), or use sgd."
+            )
+        found = problem.objective_info.most_violating(theta, example.target)
+        difference = [a - b for a, b in zip(*(one_hot(example.graph, y) for y in (found.labels, truth)), strict=True)]
+        g = problem.layout.vjp(example, Potentials.from_flat(example.graph, *difference))
+        return _Answer(plane(scale * g, scale * found.loss), found.optimal)
+
+    def _checked(self, now: _Progress, w: np.ndarray) -> _Progress:
+        """Return the progress with all gaps at w, and the value of the answer."""
+        heights, exact = self._heights(w)
+        gaps = np.maximum(0.0, heights - [each.at(w) for each in now.planes])
+        answer = self.answer(now)
+        if self.learner.average:
+            heights, also = self._heights(answer)
+            exact &= also
+        primal = float(heights.sum()) + 0.5 * self.strength * dot(answer, answer)
+        return dataclasses.replace(now, gaps=gaps, primal=primal, exact=exact and now.exact)
+
+    def _heights(self, w: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Return the loss of every example at w, and whether each is the true maximum."""
+
+        def some(first: int, last: int) -> tuple[list[float], bool]:
+            found = [self._oracle(w, i) for i in range(first, last)]
+            return [each.plane.at(w) for each in found], all(each.optimal for each in found)
+
+        heights, exact = sum_over_chunks(
+            some, self.problem.n_examples, self.problem.n_jobs, lambda a, b: (a[0] + b[0], a[1] and b[1])
+        )
+        return np.array(heights), exact
