@@ -25,9 +25,10 @@ def crf(learner, l2=0.02, **options):
 
 def problem_of(model, X, Y):
     """The problem that the estimator minimises."""
-    samples, labels = model._training_data(X, Y)
-    model._learn_classes(labels)
-    return model._problem(model._examples(samples, labels, None, fitting=True))
+    kept, make = [], model._problem
+    model._problem = lambda *parts: kept.append(make(*parts)) or kept[-1]
+    model.set_params(learner="sgd(epochs=0)").fit(X, Y)
+    return kept[-1]
 
 
 def dual_optimum(problem):
