@@ -2,6 +2,8 @@
 
     value(w) = sum_examples weight · objective(theta(w), labels) / (number of labelled variables) + l2 |w|^2
 
+where l2 may be one number for the weights of variables and another for those of factors.
+
 An :class:`Example` holds features and what is known about its labels. A :class:`Layout` says which part of w serves which
 rows: one block per type of variable and per type of factor. A :class:`Problem` folds an objective over examples; learners
 see nothing else.
@@ -21,7 +23,7 @@ from backfield.execution import sum_over_chunks
 from backfield.execution.threads import N_CHUNKS
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
-from backfield.objectives import Objective, Setting, Target
+from backfield.objectives import Objective, Seen, Setting, Target
 
 
 class Rows(NamedTuple):
@@ -147,6 +149,7 @@ class Evaluation(NamedTuple):
     gradient: np.ndarray
     errors: float  # share of wrong labels, where the objective decodes; nan elsewhere
     sweeps: int
+    truncated: int = 0  # couplings that cuts truncated
 
 
 class _Sum(NamedTuple):
@@ -154,11 +157,12 @@ class _Sum(NamedTuple):
     gradient: np.ndarray
     wrong: float
     sweeps: int
+    truncated: int = 0
 
 
 def _add(a: _Sum, b: _Sum) -> _Sum:
     np.add(a.gradient, b.gradient, out=a.gradient)
-    return _Sum(a.value + b.value, a.gradient, a.wrong + b.wrong, a.sweeps + b.sweeps)
+    return _Sum(a.value + b.value, a.gradient, a.wrong + b.wrong, a.sweeps + b.sweeps, a.truncated + b.truncated)
 
 
 class Problem:
@@ -171,7 +175,7 @@ class Problem:
         objective: Objective,
         setting: Setting,
         *,
-        l2: float = 0.0,
+        l2: float | dict[str, float] = 0.0,
         dtype: Any = np.float64,
         n_jobs: int = 1,
         labelled: Sequence[int] | None = None,
@@ -179,7 +183,8 @@ class Problem:
         self.examples = examples
         self.layout = layout
         self.objective_info = objective
-        self.l2 = l2
+        self.ridge = _ridge(layout, l2)
+        self.l2 = float(np.min(self.ridge, initial=np.inf)) if layout.n_weights else 0.0
         self.dtype = np.dtype(dtype)
         self.n_jobs = n_jobs
         if isinstance(setting.gradient, Truncated) or setting.gradient is None:
@@ -220,16 +225,16 @@ class Problem:
         # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
         n_chunks = N_CHUNKS if self.n_weights < 2**16 else N_CHUNKS // 8
         total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add, n_chunks)
-        value = total.value / labelled + self.l2 * float(w @ w)
-        gradient = total.gradient / labelled + 2 * self.l2 * w
+        value = total.value / labelled + float(w @ (self.ridge * w))
+        gradient = total.gradient / labelled + 2 * self.ridge * w
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             value = np.inf  # a learner takes it for too long a step
         errors = total.wrong / labelled if not np.isnan(total.wrong) else float("nan")
-        return Evaluation(float(value), gradient, errors, total.sweeps)
+        return Evaluation(float(value), gradient, errors, total.sweeps, total.truncated)
 
     def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
         """Sum over some examples, in order."""
-        value, wrong, sweeps = 0.0, 0.0, 0
+        value, wrong, sweeps, truncated = 0.0, 0.0, 0, 0
         gradient = np.zeros(self.n_weights)
         for number in numbers:
             example = self.examples[number]
@@ -238,19 +243,33 @@ class Problem:
             gradient += example.weight * part.gradient
             wrong += part.wrong
             sweeps += part.sweeps
-        return _Sum(value, gradient, wrong, sweeps)
+            truncated += part.truncated
+        return _Sum(value, gradient, wrong, sweeps, truncated)
 
     def _one(self, w: np.ndarray, example: Example, seed: int) -> _Sum:
         assert example.target is not None
         if example.n_labelled == 0:
             return _Sum(0.0, np.zeros(self.n_weights), 0.0, 0)
-        watch: list[tuple[float, int]] = []
+        watch: list[Seen] = []
         theta = self.layout.theta(w, example, self.dtype)
         if not theta.is_finite:
             return _Sum(np.inf, np.zeros(self.n_weights), 0.0, 0)
         setting = self.setting._replace(seed=seed, watch=watch)
         value, d_theta = self.objective_info.value_and_dtheta(theta, example.target, setting)
-        wrong, sweeps = watch[0] if watch else (float("nan"), 0)
+        wrong, sweeps, truncated = watch[0] if watch else Seen(float("nan"))
         if not self.objective_info.integrable:
             wrong = float(value)
-        return _Sum(float(value), self.layout.vjp(example, d_theta), wrong, sweeps)
+        return _Sum(float(value), self.layout.vjp(example, d_theta), wrong, sweeps, truncated)
+
+
+def _ridge(layout: Layout, l2: float | dict[str, float]) -> Any:
+    """Return the ridge: one number, or one per weight where variables and factors have different ones."""
+    if not isinstance(l2, dict):
+        return l2
+    if not set(l2) <= {"unary", "pairwise"}:
+        raise InputError(f"l2 is a number or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
+    ridge = np.zeros(layout.n_weights)
+    for kind, blocks in (("unary", layout.unary), ("pairwise", layout.factors)):
+        for block in blocks:
+            ridge[block.start : block.stop] = l2.get(kind, 0.0)
+    return ridge

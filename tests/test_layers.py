@@ -24,6 +24,7 @@ LAYERS = [
     ["estimators", "bridges"],
     ["io", "report", "experiments"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 #: Imports that the rule forbids, and why they are right all the same: (file, room) -> reason.

@@ -5,3 +5,4 @@ from backfield.energies.linear import Constant as Constant
 from backfield.energies.linear import Linear as Linear
 from backfield.energies.linear import Zero as Zero
 from backfield.energies.observed_linear import ObservedLinear as ObservedLinear
+from backfield.energies.plus_minus import PlusMinus as PlusMinus

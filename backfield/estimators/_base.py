@@ -52,7 +52,7 @@ class CRF(ClassifierMixin, SpecParams):
         unary: Any = "linear",
         pairwise: Any = "linear",
         decoder: Any = "max_marginal",
-        l2: float = 1e-3,
+        l2: Any = 1e-3,
         fit_intercept: bool = True,
         start: str = "independent",
         class_weight: Any = None,

@@ -34,7 +34,7 @@ class ChainCRF(OneLabelSetCRF):
         unary: Any = "linear",
         pairwise: Any = "linear",
         decoder: Any = "max_marginal",
-        l2: float = 1e-3,
+        l2: Any = 1e-3,
         fit_intercept: bool = True,
         start: str = "zero",
         class_weight: Any = None,

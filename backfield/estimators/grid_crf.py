@@ -30,8 +30,8 @@ class GridCRF(OneLabelSetCRF):
         Energies: ``linear``, ``constant``, ``zero``; ``unary`` may be a :class:`Classifier`.
     decoder : str
         ``max_marginal``, ``map`` or ``soft``.
-    l2 : float
-        Ridge on all weights.
+    l2 : float or dict
+        Ridge on all weights; ``{"unary": 0, "pairwise": 0.01}`` gives those of edges their own (penalised pseudolikelihood).
     fit_intercept : bool
         Add a constant to the features.
     start : {"independent", "zero"}
@@ -55,6 +55,18 @@ class GridCRF(OneLabelSetCRF):
     >>> crf = GridCRF(inference="tree_reweighted(n_iter=5)")
     >>> crf.fit(images, masks).predict(images)  # doctest: +SKIP
     """
+
+    @classmethod
+    def discriminative(cls, **params: Any) -> GridCRF:
+        """Return a discriminative random field ([K05] §2); ``params`` change what the preset says.
+
+        Binary labels are coded -1 and +1: one weight per feature of a pixel or an edge. Learned by ascent along the
+        likelihood's gradient with the pseudo-marginals of loopy BP for marginals (PMA); ``loss="saddle_point(solver=
+        'graph_cut(truncate=True)')"`` with ``decoder="map(solver='graph_cut(truncate=True)')"`` is SPA for MAP by cuts.
+        """
+        preset = {"unary": "plus_minus", "pairwise": "plus_minus", "inference": "loopy_bp(n_iter=100, tol=1e-3)"}
+        preset |= {"loss": "pseudo_marginal", "gradient": None, "learner": "ascent(step_size=2.0)", "l2": 0.0}
+        return cls(**{**preset, **params})
 
     def _sample(self, x: Any, number: int) -> Sample:
         edges = None

@@ -8,6 +8,7 @@ from backfield._component import parse as _parse
 from backfield.errors import InputError as _InputError
 from backfield.losses import Loss as _Loss
 from backfield.objectives._base import Objective as Objective
+from backfield.objectives._base import Seen as Seen
 from backfield.objectives._base import Setting as Setting
 from backfield.objectives._base import Target as Target
 from backfield.objectives.expectation import ContrastiveDivergence as ContrastiveDivergence

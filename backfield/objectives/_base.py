@@ -23,13 +23,21 @@ from backfield.graph.labeling import Labeling
 from backfield.inference._base import Inference
 
 
+class Seen(NamedTuple):
+    """What an objective saw on the way: wrong labels, sweeps of inference, couplings that a cut truncated."""
+
+    wrong: float
+    sweeps: int = 0
+    truncated: int = 0
+
+
 class Setting(NamedTuple):
     """The inference that an objective goes through."""
 
     inference: Inference | None
     gradient: Gradient | None
     seed: int = 0
-    watch: list[tuple[float, int]] | None = None  # gets (wrong labels, sweeps) of objectives that decode on the way
+    watch: list[Seen] | None = None  # gets what objectives see that decode on the way
 
 
 class Target(NamedTuple):
@@ -84,8 +92,7 @@ class Conditioned:
         self.theta: Potentials | None = theta
         if restriction is not None:
             self.theta, self.constant = restriction.reduce(theta)
-            if np.real(self.constant) == -np.inf or not _is_possible(self.theta):
-                raise InputError("the known labels together have probability zero (-inf).")
+            refuse_impossible(self.constant if _is_possible(self.theta) else -np.inf)
 
     def method(self, method: Inference) -> Inference:
         """Return the method for the reduced graph."""
@@ -116,6 +123,17 @@ def _is_possible(theta: Potentials | None) -> bool:
     except InputError:
         return False
     return True
+
+
+def refuse_impossible(score: Any) -> None:
+    """Refuse known labels whose potentials add up to -inf."""
+    if np.real(score) == -np.inf:
+        raise InputError("the known labels together have probability zero (-inf).")
+
+
+def is_complete(target: Target) -> bool:
+    """Whether one label is known of every variable, and nothing is conditioned on: clamping leaves f(labels)."""
+    return target.observed is None and bool(target.labeling.known.all())
 
 
 def both(graph: Graph, target: Target) -> Restriction | None:

@@ -25,9 +25,21 @@ from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import one_hot
+from backfield.inference._base import Engine, IterativeInference
 from backfield.inference.gibbs import gibbs_chain
 from backfield.map_solvers.auto import solve
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, argmax_labels, both, count_errors
+from backfield.objectives._base import (
+    Conditioned,
+    Objective,
+    Seen,
+    Setting,
+    Target,
+    argmax_labels,
+    both,
+    count_errors,
+    is_complete,
+    refuse_impossible,
+)
 
 
 class Replacement(Objective):
@@ -43,7 +55,10 @@ class Replacement(Objective):
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the number of errors and the direction."""
         free, labels = self._expanded(theta, target.observed, setting, target)
-        clamped, _ = self._expanded(theta, both(theta.graph, target), setting, target)
+        if is_complete(target):
+            clamped = indicators(theta, target.labeling.labels)
+        else:
+            clamped, _ = self._expanded(theta, both(theta.graph, target), setting._replace(watch=None), target)
         return count_errors(labels, target), theta.like(free.vector() - clamped.vector())
 
     def _expanded(
@@ -67,19 +82,63 @@ class PseudoMarginal(Replacement, name="pseudo_marginal"):
     def replacement(self, theta: Potentials, setting: Setting, target: Target) -> tuple[Potentials, np.ndarray]:
         """Return the marginals of inference."""
         assert setting.inference is not None
-        mu = setting.inference.infer(theta).marginals
-        return mu, argmax_labels(mu)
+        run = setting.inference.infer(theta)
+        _watch(setting, run.n_iter)
+        return run.marginals, argmax_labels(run.marginals)
 
 
 @dataclass(frozen=True, repr=False)
 class MaximumMarginal(Replacement, name="maximum_marginal"):
-    """MMA: the gradient of the likelihood with the MPM labels for marginals."""
+    """MMA: the gradient of the likelihood with the MPM labels for marginals.
+
+    Parameters
+    ----------
+    stable : int, optional
+        Stop iterative inference when the most probable labels have stayed the same for so many sweeps: only their ranking
+        matters ([K05] §6). None: the inference as it is.
+    """
+
+    stable: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.stable is not None and (
+            isinstance(self.stable, bool) or not isinstance(self.stable, int) or self.stable < 1
+        ):
+            raise InputError(f"maximum_marginal: stable must be None or a whole number >= 1, got {self.stable!r}.")
 
     def replacement(self, theta: Potentials, setting: Setting, target: Target) -> tuple[Potentials, np.ndarray]:
         """Return indicators of the MPM labels."""
         assert setting.inference is not None
-        labels = argmax_labels(setting.inference.infer(theta).marginals)
+        method = setting.inference
+        if self.stable is not None and isinstance(method, IterativeInference):
+            labels, sweeps = _stable_labels(method, theta, self.stable)
+        else:
+            run = method.infer(theta)
+            labels, sweeps = argmax_labels(run.marginals), run.n_iter
+        _watch(setting, sweeps)
         return indicators(theta, labels), labels
+
+
+def _stable_labels(method: IterativeInference, theta: Potentials, stable: int) -> tuple[np.ndarray, int]:
+    """Return the most probable labels once ``stable`` sweeps have not changed them, and the number of sweeps."""
+    engine = method.engine(theta)
+    state = engine.init()
+    labels, same, t = _ranking(engine, state), 0, 0
+    while t < method.n_iter and same < stable:
+        engine.sweep(state, t)
+        last, labels = labels, _ranking(engine, state)
+        same = same + 1 if np.array_equal(last, labels) else 0
+        t += 1
+    return labels, t
+
+
+def _ranking(engine: Engine, state: np.ndarray) -> np.ndarray:
+    return argmax_labels(Potentials.from_flat(engine.theta.graph, engine.beliefs(state), np.empty(0)))
+
+
+def _watch(setting: Setting, sweeps: int) -> None:
+    if setting.watch is not None:  # the errors of these objectives are their value
+        setting.watch.append(Seen(float("nan"), sweeps))
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,16 +159,25 @@ class SaddlePoint(Objective, name="saddle_point"):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the perceptron loss and its subgradient."""
-        free, d_free = self._best(theta, target.observed)
-        clamped, d_clamped = self._best(theta, both(theta.graph, target))
+        free, d_free, truncated = self._best(theta, target.observed)
+        if is_complete(target):
+            labels = target.labeling.labels
+            clamped, d_clamped = theta.score(labels), indicators(theta, labels)
+            refuse_impossible(clamped)
+        else:
+            clamped, d_clamped, _ = self._best(theta, both(theta.graph, target))
+        if setting.watch is not None:
+            setting.watch.append(Seen(count_errors(argmax_labels(d_free), target), 0, truncated))
         return free - clamped, theta.like(d_free.vector() - d_clamped.vector())
 
-    def _best(self, theta: Potentials, restriction: Restriction | None) -> tuple[float, Potentials]:
+    def _best(self, theta: Potentials, restriction: Restriction | None) -> tuple[float, Potentials, int]:
+        """Return the best value, its labels as indicators, and the number of couplings that the solver truncated."""
         model = Conditioned(theta, restriction)
         if model.theta is None:
-            return model.constant, model.expand(None)
+            return model.constant, model.expand(None), 0
         found = solve(model.theta, self.solver)
-        return found.value + model.constant, model.expand(indicators(model.theta, found.labels))
+        truncated = getattr(found, "n_truncated", 0)
+        return found.value + model.constant, model.expand(indicators(model.theta, found.labels)), truncated
 
 
 @dataclass(frozen=True, repr=False)

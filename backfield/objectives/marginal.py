@@ -15,7 +15,7 @@ from backfield.graph import Potentials
 from backfield.inference._base import IterativeInference
 from backfield.inference._message_passing import MessagePassing
 from backfield.losses import Loss
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, argmax_labels, count_errors
+from backfield.objectives._base import Conditioned, Objective, Seen, Setting, Target, argmax_labels, count_errors
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ class Marginal(Objective):
         outcome = strategy(setting).differentiate(model.method(setting.inference), model.theta, loss, cliques)
         if setting.watch is not None:
             wrong = count_errors(argmax_labels(model.expand(outcome.mu)), target)
-            setting.watch.append((wrong, outcome.n_iter))
+            setting.watch.append(Seen(wrong, outcome.n_iter))
         return outcome.value, model.expand(outcome.d_theta, 0.0)
 
     def inference_gradient(self, theta: Potentials, target: Target, setting: Setting) -> tuple[float, dict[str, Any]]:

@@ -1,0 +1,199 @@
+"""Gradient ascent with a fixed step, for directions that are the gradient of nothing ([K05] §5, §7).
+
+    w <- w - step_size g(w)
+
+With the piecewise constant directions of ``saddle_point`` and ``maximum_marginal`` w does not converge but goes round in
+limit cycles, small or large. A loop is closed where w comes back: some earlier w_s is nearer than ``closeness`` times the
+farthest that w has been from the present one since. The fit ends after ``cycles`` loops, and at least ``patience``
+iterations, without fewer training errors; or where the direction vanishes. What it returns is ``keep``:
+
+    fewest   the parameters with the fewest training errors (with the lowest objective, where nothing is decoded)
+    votes    the mean of all parameters, each with as many votes as it has training labels right (the voted perceptron)
+    last     the last ones
+
+The trace holds errors and truncated couplings of each iteration, and w and g themselves where they are few ([K05] Fig. 1).
+Cost per iteration: one evaluation, and a pass over the last ``window`` parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.learners._base import Learner, number, whole
+from backfield.learners._problem import Evaluation, Problem, norm, project
+from backfield.learners._run import Outcome, Restored, Run
+
+KEEP = ("fewest", "votes", "last")
+#: The trace holds w and g themselves up to so many weights.
+_FEW = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Ascent(Learner, name="ascent"):
+    """Fixed steps along a direction, until it vanishes or w runs in circles.
+
+    Parameters
+    ----------
+    max_iter
+        Steps at the most.
+    step_size
+        Factor of the direction, which is a mean over labelled variables.
+    keep
+        "fewest", "votes" or "last".
+    tol
+        Stop when |direction| <= tol.
+    cycles
+        Closed loops without fewer errors after which the fit stops; 0: never.
+    closeness
+        How near w must come to an earlier one, as a share of the size of the loop.
+    patience
+        Iterations without fewer errors (or, with validation, without a new lowest value) before the fit may stop.
+    window
+        Parameters among which a loop is looked for.
+    """
+
+    max_iter: int = 500
+    step_size: float = 0.5
+    keep: str = "fewest"
+    tol: float = 1e-4
+    cycles: int = 2
+    closeness: float = 0.1
+    patience: int = 30
+    window: int = 200
+
+    def __post_init__(self) -> None:
+        for key, least in (("max_iter", 0), ("cycles", 0), ("patience", 1), ("window", 2)):
+            whole(self.name, key, getattr(self, key), least)
+        number(self.name, "step_size", self.step_size, 0, open_=True)
+        number(self.name, "closeness", self.closeness, 0, 1, open_=True)
+        number(self.name, "tol", self.tol, 0)
+        if self.keep not in KEEP:
+            raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; got {self.keep!r}.")
+
+    def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+        state = _State(project(problem, w)) if restored is None else _State.unpack(*restored)
+        if restored is None:
+            run.mark(state)
+        while True:
+            seen = problem.value_and_gradient(state.w, None, run.seed)
+            if not np.isfinite(seen.gradient).all():
+                raise InputError(
+                    f"ascent: the direction is not finite at iteration {state.iteration}; make step_size smaller."
+                )
+            after = self._judged(state, seen, problem)
+            row = _row(after, seen, 0.0 if state.iteration == 0 else self.step_size, problem)
+            stop = run.record(self._answer(after), row, self._moved(after, seen, problem), self.max_iter)
+            outcome = self._outcome(after, seen, stop)
+            if outcome is not None:
+                return outcome
+            state = self._moved(after, seen, problem)
+
+    def _moved(self, state: _State, seen: Evaluation, problem: Problem) -> _State:
+        w = project(problem, state.w - self.step_size * np.asarray(seen.gradient, dtype=np.float64))
+        return dataclasses.replace(state, w=w, iteration=state.iteration + 1)
+
+    def _judged(self, state: _State, seen: Evaluation, problem: Problem) -> _State:
+        """Return the state with the present parameters judged: fewest errors, votes, loops."""
+        score = _score(seen, problem)
+        if score < state.score:
+            state = dataclasses.replace(state, best=state.w, score=score, waited=0, loops=0)
+        else:
+            state = dataclasses.replace(state, waited=state.waited + 1)
+        vote = 1.0 - float(seen.errors) if math.isfinite(seen.errors) else 1.0
+        total = state.votes + vote
+        mean = state.w if state.mean is None else state.mean + (state.w - state.mean) * (vote / max(total, 1e-300))
+        path = np.concatenate([state.path.reshape(-1, len(state.w)), state.w[None]])[-self.window :]
+        loops = state.loops
+        if _is_closed(path, self.closeness):
+            path, loops = path[-1:], loops + 1
+        return dataclasses.replace(state, mean=mean, votes=total, path=path, loops=loops)
+
+    def _answer(self, state: _State) -> np.ndarray:
+        if self.keep == "votes" and state.mean is not None:
+            return state.mean
+        return state.best if self.keep == "fewest" and state.best is not None else state.w
+
+    def _outcome(self, state: _State, seen: Evaluation, stop: str) -> Outcome | None:
+        found, at = self._answer(state), state.iteration
+        if stop == "callback":
+            return Outcome(found, False, f"stopped by a callback at iteration {at}", finished=False)
+        if stop == "validation":
+            return Outcome(found, True, f"the validation value has not improved for {self.patience} iterations")
+        size = norm(np.asarray(seen.gradient, dtype=np.float64))
+        if size <= self.tol:
+            return Outcome(found, True, f"the direction has vanished: its norm {size:.3g} is below {self.tol:g}")
+        if self.cycles and state.loops >= self.cycles and state.waited >= self.patience:
+            return Outcome(found, True, f"a limit cycle: {state.loops} loops without fewer errors, at iteration {at}")
+        if at >= self.max_iter:
+            return Outcome(found, False, f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}")
+        return None
+
+
+@dataclass(frozen=True)
+class _State:
+    """The present parameters and the best ones, votes, and the path since the last closed loop."""
+
+    w: np.ndarray
+    iteration: int = 0
+    best: np.ndarray | None = None
+    score: float = math.inf
+    waited: int = 0
+    mean: np.ndarray | None = None
+    votes: float = 0.0
+    path: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    loops: int = 0
+
+    def pack(self) -> Restored:
+        """Return arrays, and numbers for JSON."""
+        arrays = {key: array for key in _ARRAYS if (array := getattr(self, key)) is not None}
+        return arrays, {key: getattr(self, key) for key in _NUMBERS}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _State:
+        """Return the state that was packed."""
+        known: dict[str, Any] = {key: arrays[key] for key in _ARRAYS if key in arrays}
+        return cls(**known, **{key: numbers[key] for key in _NUMBERS})
+
+
+_ARRAYS = ("w", "best", "mean", "path")
+_NUMBERS = ("iteration", "score", "waited", "votes", "loops")
+
+
+def _score(seen: Evaluation, problem: Problem) -> float:
+    """Return what the fewest errors are counted by: errors, the objective where nothing is decoded, else nothing."""
+    if math.isfinite(seen.errors):
+        return float(seen.errors)
+    return float(seen.value) if problem.objective_info.integrable and math.isfinite(seen.value) else math.inf
+
+
+def _is_closed(path: np.ndarray, closeness: float) -> bool:
+    """Return whether the last point has come back to an earlier one, after having been farther away."""
+    if len(path) < 3:
+        return False
+    distance = np.sqrt(((path[:-1] - path[-1]) ** 2).sum(axis=1))
+    farthest = np.maximum.accumulate(distance[::-1])[::-1][1:]  # since each point but the last
+    return bool(((distance[:-1] <= closeness * farthest) & (farthest > 0)).any())
+
+
+def _row(state: _State, seen: Evaluation, step: float, problem: Problem) -> dict[str, Any]:
+    gradient = np.asarray(seen.gradient, dtype=np.float64)
+    row = {
+        "iteration": state.iteration,
+        "objective": float(seen.value),
+        "gradient_norm": norm(gradient),
+        "error": float(seen.errors),
+        "step": step,
+        "sweeps": int(seen.sweeps),
+        "examples": problem.n_examples,
+        "truncated": int(getattr(seen, "truncated", 0)),
+        "loops": state.loops,
+    }
+    if len(gradient) <= _FEW:
+        row |= {"w": state.w.tolist(), "gradient": gradient.tolist()}
+    return row
