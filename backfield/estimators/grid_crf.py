@@ -64,8 +64,13 @@ class GridCRF(OneLabelSetCRF):
         likelihood's gradient with the pseudo-marginals of loopy BP for marginals (PMA); ``loss="saddle_point(solver=
         'graph_cut(truncate=True)')"`` with ``decoder="map(solver='graph_cut(truncate=True)')"`` is SPA for MAP by cuts.
         """
-        preset = {"unary": "plus_minus", "pairwise": "plus_minus", "inference": "loopy_bp(n_iter=100, tol=1e-3)"}
-        preset |= {"loss": "pseudo_marginal", "gradient": None, "learner": "ascent(step_size=2.0)", "l2": 0.0}
+        preset: dict[str, Any] = {"unary": "plus_minus", "pairwise": "plus_minus", "loss": "pseudo_marginal"}
+        preset |= {
+            "inference": "loopy_bp(n_iter=100, tol=1e-3)",
+            "gradient": None,
+            "learner": "ascent(step_size=2.0)",
+            "l2": 0.0,
+        }
         return cls(**{**preset, **params})
 
     def _sample(self, x: Any, number: int) -> Sample:
