@@ -14,6 +14,8 @@ from backfield.estimators import GridCRF as GridCRF
 from backfield.estimators import GridSample as GridSample
 from backfield.estimators import Sample as Sample
 from backfield.estimators.model_file import load as load
+from backfield.estimators.pack import write_shards as write_shards
+from backfield.estimators.shards import open_shards as open_shards
 from backfield.graph import Graph as Graph
 from backfield.graph import Potentials as Potentials
 from backfield.graph import batch as batch

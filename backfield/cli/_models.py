@@ -48,7 +48,7 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
         raise InputError(f"{path} holds {data.unit[0]}s; the model is one of {'images' if kind == 'grid' else 'chains'}.")
     if made is None:
         made = choose_preprocessing(data)
-    elif (made.format == "columns") != (data.format == "columns"):
+    elif data.format != "packed" and (made.format == "columns") != (data.format == "columns"):
         raise InputError(f"{path}: the model was trained on {made.format}; this is another form of data ({data.format}).")
     return data, made(data)
 

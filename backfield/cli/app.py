@@ -23,6 +23,7 @@ from backfield.cli.fit import fit
 from backfield.cli.gradcheck import gradcheck
 from backfield.cli.infer import infer
 from backfield.cli.list import list_parts
+from backfield.cli.pack import pack
 from backfield.cli.predict import predict
 from backfield.cli.reproduce import reproduce
 from backfield.errors import ConvergenceWarning, InputError
@@ -30,6 +31,7 @@ from backfield.errors import ConvergenceWarning, InputError
 #: Name -> function. A new command is one file and one line here.
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
+    "pack": pack,
     "fit": fit,
     "predict": predict,
     "evaluate": evaluate,

@@ -112,7 +112,7 @@ def _write(
         f"{name.name} on {data.path.name}",
         about,
         [result],
-        picture_rows(data, found, crf.classes_) if data.kind == "grid" else (),
+        picture_rows(data, found, crf.classes_) if data.kind == "grid" and data.format != "packed" else (),
         _sentences(data, found) if data.format == "columns" else (),
         {"model": name, "data": data.path, "examples": len(data), f"labelled {variable}s": f"{metrics.n_variables:,}"},
     )

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from backfield.io import Data
 
-DATA_HELP = "A folder with images/ and masks/, an .npz, or a CoNLL column file."
+DATA_HELP = "A folder with images/ and masks/, an .npz, a CoNLL column file, or a packed folder."
 
 
 class Model(StrEnum):
@@ -161,6 +161,8 @@ def _check_writable(out: Path) -> None:
 def _check_kind(data: Data, model: Model | None) -> None:
     from backfield.errors import InputError
 
+    if data.kind == "graph":
+        raise InputError(f"{data.path} holds graphs; the command line takes images and chains, Python all.")
     if model is not None and model.value != data.kind:
         raise InputError(f"{data.path} holds {data.unit[0]}s, which need --model {data.kind}, not {model.value}.")
 

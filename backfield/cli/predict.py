@@ -28,7 +28,8 @@ def predict(
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=False)
     found = predict_both(crf, X)
-    writer = {"images": _write_masks, "arrays": _write_arrays, "columns": _write_columns}[read.format]
+    packed = _write_masks if read.kind == "grid" else _write_arrays
+    writer = {"images": _write_masks, "arrays": _write_arrays, "columns": _write_columns, "packed": packed}[read.format]
     written = writer(read, found, out, proba)
     typer.echo(f"{len(read)} {read.unit[0]}{'s' * (len(read) != 1)} in {found.seconds:.2f} s; wrote {written}")
 

@@ -21,7 +21,7 @@ from backfield.energies import Energy, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import InputError
 from backfield.estimators._graph_cache import GraphCache
-from backfield.estimators._lazy import Lazy, checked_sequence, is_lazy, mapped
+from backfield.estimators._lazy import Lazy, checked_sequence, is_lazy, mapped, opened
 from backfield.estimators._spec_params import SpecParams, part_of
 from backfield.estimators._survey import Survey
 from backfield.estimators.classifier import Classifier
@@ -98,7 +98,7 @@ class CRF(ClassifierMixin, SpecParams):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         checkpoint: Any = None,
@@ -113,7 +113,7 @@ class CRF(ClassifierMixin, SpecParams):
         Parameters
         ----------
         X, y
-            Examples and their labels (-1 = hidden).
+            Examples and their labels (-1 = hidden), as lists or any sequences; or X alone, a packed folder with labels.
         sample_weight : (number of examples,), optional
         checkpoint : path, optional
             Written every ``checkpoint_seconds`` or ``checkpoint_iterations``; with ``resume`` the fit goes on from it.
@@ -171,6 +171,9 @@ class CRF(ClassifierMixin, SpecParams):
 
     def _training_data(self, X: Any, y: Any) -> tuple[Sequence[Sample], Sequence[np.ndarray]]:
         """Return samples and flat labels, lists where X is in memory."""
+        X, y = opened(X, y)
+        if y is None:
+            raise InputError("fit needs labels: y, or a folder that was packed with labels.")
         X, y = checked_sequence(X, "X"), checked_sequence(y, "y")
         if len(X) == 0:
             raise InputError("there are no examples to learn from.")
@@ -410,9 +413,12 @@ class CRF(ClassifierMixin, SpecParams):
             one.observed = self._encoded(self._flat_labels(given, 0), 0)
         return self._infer(self._theta(example), one)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy over all labelled variables together."""
         right = total = 0.0
+        X, y = opened(X, y)
+        if y is None:
+            raise InputError("score needs labels: y, or a folder that was packed with labels.")
         predictions = self.predict(X)
         weight = self._sample_weight(sample_weight, len(predictions))
         for number, (prediction, each) in enumerate(zip(predictions, y, strict=True)):
@@ -434,7 +440,7 @@ class CRF(ClassifierMixin, SpecParams):
     def _map(self, one: Any, X: Any) -> list[Any]:
         """Return ``one`` of each example, made when its turn comes."""
         check_is_fitted(self, "weights_")
-        X = checked_sequence(X, "X")
+        X = checked_sequence(opened(X)[0], "X")
 
         def made(number: int) -> Any:
             sample = self._sample(X[number], number)
@@ -480,7 +486,9 @@ class IndependentProblem(Problem):
         graph = example.graph
         theta = self.layout.theta(w, Example(graph, example.unary, [None] * len(self.layout.factors)), self.dtype)
         known, entries = unary_entries(graph, labels)
-        value, d_unary = pieces(theta.unary_flat, graph.layout.var_ptr, known, entries, np.ones(len(known)))
+        count = graph.n_labels  # a grid's own layout is many times its labels, and not needed here
+        ptr = graph.layout.var_ptr if count is None else np.arange(0, graph.n_variables * count + 1, count)
+        value, d_unary = pieces(theta.unary_flat, ptr, known, entries, np.ones(len(known)))
         wrong = float((argmax_labels(theta)[known] != labels[known]).sum())
         d_theta = Potentials.from_flat(graph, d_unary, theta.factors_flat)
         gradient = Layout(self.layout.unary, [], self.n_weights).vjp(Example(example.graph, example.unary, []), d_theta)

@@ -8,11 +8,13 @@ data sets of other libraries) is lazy: each evaluation asks for each example ane
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.estimators.shards import Shards, open_shards
 
 
 def is_lazy(X: Any) -> bool:
@@ -20,6 +22,13 @@ def is_lazy(X: Any) -> bool:
     if isinstance(X, np.memmap):
         return True
     return not isinstance(X, list | tuple | np.ndarray)
+
+
+def opened(X: Any, y: Any = None) -> tuple[Any, Any]:
+    """Return X and y, which a packed folder (or its name) given for X holds both."""
+    if isinstance(X, str | PathLike):
+        X = open_shards(X)
+    return (X.X, X.y if y is None else y) if isinstance(X, Shards) else (X, y)
 
 
 def checked_sequence(X: Any, what: str) -> Any:

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from backfield.errors import InputError
 from backfield.estimators._base import OneLabelSetCRF
-from backfield.estimators._lazy import is_lazy
+from backfield.estimators._lazy import is_lazy, opened
 from backfield.estimators._survey import Survey
 from backfield.estimators._tied_chains import TiedChainProblem
 from backfield.estimators.samples import Sample
@@ -50,8 +50,9 @@ class ChainCRF(OneLabelSetCRF):
             dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
         )  # fmt: skip
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> ChainCRF:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> ChainCRF:
         """Learn the weights; feature names of dicts are learned, too."""
+        X, y = opened(X, y)
         self._learn_features(X)
         super().fit(X, y, sample_weight, **options)
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.estimators.shards import is_packed, open_shards
 from backfield.io.columns import read_column_file
 from backfield.io.images import DONT_CARE, read_image_folder
 from backfield.io.tables import read_npz
@@ -25,21 +26,23 @@ class Data:
     Attributes
     ----------
     path : where they came from
-    format : ``images``, ``arrays`` or ``columns``
+    format : ``images``, ``arrays``, ``columns`` or ``packed``
     kind : ``grid`` or ``chain``
     names : of the examples, for messages and for files of predictions
-    inputs : images (H, W, C), arrays (T, F) or lists of tokens
+    inputs : images (H, W, C), arrays (T, F) or lists of tokens; packed: what an estimator takes, read when asked for
     labels : masks (H, W), labels (T,) or ``None``; -1 = hidden
     edges : (horizontal, vertical) edge features of the images, where the file has them
+    preprocessing : of packed examples: how their features were made
     """
 
     path: Path
     format: str
     kind: str
     names: list[str]
-    inputs: list[Any]
-    labels: list[np.ndarray] | None
+    inputs: Sequence[Any]
+    labels: Sequence[np.ndarray] | None
     edges: list[tuple[np.ndarray, np.ndarray]] | None = None
+    preprocessing: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -48,8 +51,10 @@ class Data:
         """Return some of the examples."""
         chosen = [int(k) for k in numbers]
 
-        def some(values: list[Any] | None) -> Any:
-            return None if values is None else [values[k] for k in chosen]
+        def some(values: Any) -> Any:
+            if values is None or hasattr(values, "some"):  # lazy sequences stay lazy
+                return None if values is None else values.some(chosen)
+            return [values[k] for k in chosen]
 
         return replace(
             self, names=some(self.names), inputs=some(self.inputs), labels=some(self.labels), edges=some(self.edges)
@@ -60,24 +65,32 @@ class Data:
         """What an example and one of its variables are called."""
         if self.kind == "grid":
             return "image", "pixel"
-        return ("sentence", "token") if self.format == "columns" else ("chain", "position")
+        if self.kind == "graph":
+            return "graph", "variable"
+        columns = self.format == "columns" or (self.preprocessing or {}).get("format") == "columns"
+        return ("sentence", "token") if columns else ("chain", "position")
 
 
-def read_data(path: str | Path, with_labels: bool = True, n_columns: int | None = None) -> Data:
+def read_data(path: str | Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
     """Read examples.
 
     Parameters
     ----------
     path
-        A folder with ``images/`` and ``masks/``, an ``.npz`` (see :mod:`backfield.io.tables`) or a CoNLL column file.
+        A folder with ``images/`` and ``masks/``, an ``.npz`` (see :mod:`backfield.io.tables`), a CoNLL column file, or a
+        packed folder.
     with_labels
         Labels must be there. Else they are not looked at, and need not be.
     n_columns
         Columns of features in a column file; ``None``: all but the last.
+    lazy
+        Images are read when they are asked for; packed examples always are.
     """
     path = Path(path)
+    if is_packed(path):
+        return _packed(path, with_labels)
     if path.is_dir():
-        folder = read_image_folder(path, with_labels)
+        folder = read_image_folder(path, with_labels, lazy)
         return Data(path, "images", "grid", folder.names, folder.images, folder.masks)
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder.")
@@ -95,6 +108,14 @@ def read_data(path: str | Path, with_labels: bool = True, n_columns: int | None 
     labels = None if file.labels is None or not with_labels else [np.array(each) for each in file.labels]
     names = [f"sentence {k + 1}" for k in range(len(file.sentences))]
     return Data(path, "columns", "chain", names, file.sentences, labels)
+
+
+def _packed(path: Path, with_labels: bool) -> Data:
+    shards = open_shards(path)
+    if with_labels and shards.y is None:
+        raise InputError(f"{path} was packed without labels.")
+    labels = shards.y if with_labels else None
+    return Data(path, "packed", shards.kind, shards.names, shards.X, labels, preprocessing=shards.preprocessing)
 
 
 def check_labels(data: Data, n_labels: int | None = None) -> None:

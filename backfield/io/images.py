@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,11 +21,31 @@ class ImageFolder(NamedTuple):
     """Stems, images (H, W, 3) uint8, and masks (H, W) int32 with -1 = don't care, or ``None`` if they were not asked for."""
 
     names: list[str]
-    images: list[np.ndarray]
-    masks: list[np.ndarray] | None
+    images: Any
+    masks: Any
 
 
-def read_image_folder(folder: str | Path, with_masks: bool = True) -> ImageFolder:
+class ImageFiles(Sequence[np.ndarray]):
+    """The images of some files, or their masks, read when they are asked for."""
+
+    def __init__(self, images: Sequence[Path], masks: Sequence[Path] | None = None) -> None:
+        self.images, self.masks = images, masks
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, k: Any) -> Any:
+        pixels = read_image(self.images[k])
+        return pixels if self.masks is None else _mask(self.masks[k], self.images[k], pixels)
+
+    def some(self, chosen: Iterable[int]) -> ImageFiles:
+        """Return some of them."""
+        numbers = list(chosen)
+        masks = None if self.masks is None else [self.masks[k] for k in numbers]
+        return ImageFiles([self.images[k] for k in numbers], masks)
+
+
+def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = False) -> ImageFolder:
     """Read the images of a folder, in the order of their names, and their masks.
 
     Parameters
@@ -33,6 +54,8 @@ def read_image_folder(folder: str | Path, with_masks: bool = True) -> ImageFolde
         Has ``images/`` and, ``with_masks``, ``masks/``. Without masks the images may also lie in the folder itself.
     with_masks
         Every image needs a mask of its size, and every mask an image.
+    lazy
+        Return sequences that read a file when they are asked for it.
     """
     folder = Path(folder)
     inner = folder / "images"
@@ -40,11 +63,16 @@ def read_image_folder(folder: str | Path, with_masks: bool = True) -> ImageFolde
         inner = folder
     images = _stems(inner)
     names = sorted(images)
+    if with_masks:
+        masks = _stems(folder / "masks")
+        _check_pairs(images, masks, folder)
+    if lazy:
+        files = [images[name] for name in names]
+        truth = ImageFiles(files, [masks[name] for name in names]) if with_masks else None
+        return ImageFolder(names, ImageFiles(files), truth)
     pixels = [read_image(images[name]) for name in names]
     if not with_masks:
         return ImageFolder(names, pixels, None)
-    masks = _stems(folder / "masks")
-    _check_pairs(images, masks, folder)
     return ImageFolder(names, pixels, [_mask(masks[n], images[n], x) for n, x in zip(names, pixels, strict=True)])
 
 

@@ -61,8 +61,15 @@ class Preprocessing:
             raise InputError("the model does not say how its features are made in a way that this version knows.")
         return cls(**content)
 
-    def __call__(self, data: Data) -> list[Any]:
+    def __call__(self, data: Data) -> Any:
         """Return X for an estimator."""
+        if data.format == "packed":
+            if data.preprocessing is not None and data.preprocessing != self.as_json():
+                raise InputError(
+                    f"{data.path} was packed with other features than the model's; pack it again with --like and the model "
+                    "or its training folder."
+                )
+            return data.inputs
         if data.format == "columns":
             return self._windows(data)
         if data.kind == "chain":
@@ -118,6 +125,14 @@ def choose_preprocessing(data: Data, features: str | None = None, edges: str | N
     edges
         Some of :data:`EDGES`; by default ``given`` where the data have edge features, else ``constant``.
     """
+    if data.format == "packed":
+        if features is not None or edges is not None:
+            raise InputError(f"the features of {data.path} were made by pack; --features and --edges belong there.")
+        if data.preprocessing is not None:
+            return Preprocessing.from_json(data.preprocessing)
+        if data.kind == "chain":
+            return Preprocessing("arrays")
+        return Preprocessing("arrays", "raw", "given" if isinstance(data.inputs[0], GridSample) else "constant")
     if data.kind == "chain":
         if features is not None or edges is not None:
             raise InputError(f"features and edges are for images; {data.path} holds chains.")

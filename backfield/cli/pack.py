@@ -1,0 +1,98 @@
+"""``backfield pack``: features of a data set on disk, in shards that are read one example at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from backfield.io import Data, Preprocessing
+
+
+def pack(
+    data: Annotated[Path, typer.Argument(help="A folder with images/ and masks/, an .npz, or a CoNLL column file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The packed folder.")],
+    features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
+    edges: Annotated[
+        str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="A model or a packed folder whose features are made again, for new data.")
+    ] = None,
+    labels: Annotated[bool, typer.Option("--labels/--no-labels", help="Pack the labels, too.")] = True,
+    shard_mb: Annotated[float, typer.Option(min=0.001, help="About how large a shard is.")] = 64,
+    n_jobs: Annotated[int, typer.Option(help="Processes; -1 = all cores.")] = -1,
+    verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
+) -> None:
+    """Compute features once and write them to a folder that fit, predict and evaluate take; run again to go on."""
+    import os
+
+    from backfield.errors import InputError
+    from backfield.estimators.pack import write_shards
+    from backfield.io import read_data
+    from backfield.io.packing import PackedInputs, source_of
+
+    if out.resolve() == data.resolve():
+        raise InputError(f"{out} is the data; a packed folder goes somewhere else.")
+    made = _like(like, features, edges)
+    read = read_data(data, labels, made.n_columns if made is not None else None, lazy=True)
+    if read.format == "packed":
+        raise InputError(f"{data} is packed already.")
+    made = made or _choose(read, features, edges)
+    jobs = (os.cpu_count() or 1) if n_jobs == -1 else max(1, n_jobs)
+    with _bar(verbose, read) as progress:
+        shards = write_shards(
+            out, PackedInputs(made, read), read.labels, names=read.names, preprocessing=made.as_json(),
+            source=source_of(read), shard_bytes=int(shard_mb * 2**20), n_jobs=jobs, progress=progress,
+        )  # fmt: skip
+    example = read.unit[0]
+    size = shards.total_bytes / 2**20
+    typer.echo(f"{len(shards)} {example}s in {len(shards.shards)} shards, {size:.1f} MiB; wrote {out}")
+
+
+def _choose(data: Data, features: str | None, edges: str | None) -> Preprocessing:
+    from backfield.io import choose_preprocessing
+
+    return choose_preprocessing(data, features, edges)
+
+
+def _like(like: Path | None, features: str | None, edges: str | None) -> Preprocessing | None:
+    """Return how a model or another packed folder makes its features."""
+    from backfield.cli._models import load_model
+    from backfield.errors import InputError
+    from backfield.estimators.shards import is_packed, open_shards
+    from backfield.io import Preprocessing
+
+    if like is None:
+        return None
+    if features is not None or edges is not None:
+        raise InputError("--like says how features are made; --features and --edges would say it again.")
+    made = Preprocessing.from_json(open_shards(like).preprocessing or {}) if is_packed(like) else load_model(like)[1]
+    if made is None:
+        raise InputError(f"{like} does not say how its features were made.")
+    return made
+
+
+class _bar:
+    """A progress bar on standard error."""
+
+    def __init__(self, verbose: bool, data: Data) -> None:
+        self.verbose, self.unit = verbose, data.unit[0]
+
+    def __enter__(self) -> Any:
+        if not self.verbose:
+            return None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (TextColumn(f"packing {self.unit}s"), BarColumn(24), MofNCompleteColumn())
+        self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
+        self.task = self.bar.add_task("", total=None)
+        self.bar.__enter__()
+        return lambda done, total: self.bar.update(self.task, completed=done, total=total)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.verbose:
+            self.bar.__exit__(*error)

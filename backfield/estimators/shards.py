@@ -1,0 +1,235 @@
+"""Packed folders: examples in safetensors files that are memory-mapped one example at a time.
+
+    FOLDER/plan.json                 written first: what is to be packed, into how many shards
+    FOLDER/shard-00000.safetensors   examples first .. first + count - 1; written whole or not at all
+    FOLDER/index.json                written last: names, sizes and checksums of all shards. With it the folder is complete
+
+A shard is read through once, when the first of its examples is asked for, to see that its checksum is right. Only the
+bytes of the example that is asked for are mapped, and only as long as it is in use, so that a folder of any size takes the
+address space of one example per thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.estimators._shard_codec import decode_input, decode_labels, input_names
+
+FORMAT, VERSION = "backfield-shards", 1
+INDEX, PLAN = "index.json", "plan.json"
+#: Headers of shards that a reader keeps.
+_HEADERS = 128
+_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+
+
+class Shard(NamedTuple):
+    """One file of a packed folder."""
+
+    file: str
+    first: int
+    n_examples: int
+    bytes: int
+    sha256: str
+
+
+class Shards:
+    """A complete packed folder: ``X`` and ``y`` are lazy sequences for ``fit`` and ``predict``.
+
+    Attributes
+    ----------
+    X, y : sequences of the examples and their labels; ``y`` is ``None`` if none were packed
+    names : of the examples
+    preprocessing : dict or None
+        How the command line made the features.
+    """
+
+    def __init__(self, folder: Path, index: dict[str, Any]) -> None:
+        self.folder, self.identity = folder, index["identity"]
+        self.shards = [Shard(*entry) for entry in index["shards"]]
+        self.names: list[str] = index["names"]
+        self.preprocessing: dict[str, Any] | None = index["preprocessing"]
+        self.kind: str = index["kind"]
+        self.X: Any = Entries(self, range(len(self)), labels=False)
+        self.y: Any = Entries(self, range(len(self)), labels=True) if index["labelled"] else None
+        self._starts = np.array([shard.first for shard in self.shards])
+        self._checked: set[int] = set()
+        self._locks = [threading.Lock() for _ in self.shards]
+        self._header = lru_cache(_HEADERS)(self._read_header)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"Shards({str(self.folder)!r}: {len(self)} examples in {len(self.shards)} shards)"
+
+    def __reduce__(self) -> Any:
+        """Pickle the folder's name and identity; whoever unpickles opens it for itself."""
+        return _open_same, (str(self.folder), self.identity)
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all shards."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def check(self, number: int) -> int:
+        """Return the shard of an example, after its checksum was seen to be right once."""
+        at = int(np.searchsorted(self._starts, number, side="right")) - 1
+        if at not in self._checked:
+            with self._locks[at]:
+                if at not in self._checked:
+                    self._verify(self.shards[at])
+                    self._checked.add(at)
+        return at
+
+    def _verify(self, shard: Shard) -> None:
+        path = self.folder / shard.file
+        try:
+            found = sha256_of(path)
+        except OSError as error:
+            raise InputError(f"the shard {path} cannot be read: {error.strerror or error}.") from error
+        if found != (shard.bytes, shard.sha256):
+            raise InputError(
+                f"the shard {path} is damaged: its {'size' if found[0] != shard.bytes else 'checksum'} is not that of the "
+                "index, and nothing is learned from it; delete it and index.json, and pack again."
+            )
+
+    def _read_header(self, at: int) -> dict[str, dict[str, Any]]:
+        """Return example -> array -> (dtype, shape, first byte, last byte)."""
+        with open(self.folder / self.shards[at].file, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+        out: dict[str, dict[str, Any]] = {}
+        for key, entry in header.items():
+            if key != "__metadata__":
+                example, name = key.split(".", 1)
+                first, last = (8 + size + offset for offset in entry["data_offsets"])
+                out.setdefault(example, {})[name] = (_DTYPES[entry["dtype"]], tuple(entry["shape"]), first, last)
+        return out
+
+    def get(self, number: int, labels: bool) -> Any:
+        """Return an entry of X, or the labels of an example."""
+        at = self.check(number)
+        entries = self._header(at)[str(number - self.shards[at].first)]
+        path = self.folder / self.shards[at].file
+        names = set(entries)
+        with open(path, "rb") as file:
+
+            def array(name: str) -> np.ndarray:
+                return _mapped(file, *entries[name])
+
+            return decode_labels(names, array) if labels else decode_input(input_names(names), array)
+
+
+class Entries(Sequence[Any]):
+    """Some entries of a packed folder, read when they are asked for."""
+
+    def __init__(self, shards: Shards, numbers: Sequence[int], labels: bool) -> None:
+        self.shards, self.numbers, self.labels = shards, numbers, labels
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Entries(self.shards, self.numbers[index], self.labels)
+        return self.shards.get(int(self.numbers[index]), self.labels)
+
+    def some(self, chosen: Sequence[int]) -> Entries:
+        """Return some of the entries."""
+        return Entries(self.shards, [int(self.numbers[k]) for k in chosen], self.labels)
+
+
+def _mapped(file: Any, dtype: str, shape: tuple[int, ...], first: int, last: int) -> np.ndarray:
+    """Return the array in some bytes of a file, read-only; unmapped when nobody holds it any more."""
+    if last == first:
+        return np.empty(shape, dtype)
+    start = first - first % mmap.ALLOCATIONGRANULARITY
+    view = mmap.mmap(file.fileno(), last - start, access=mmap.ACCESS_READ, offset=start)
+    count = (last - first) // np.dtype(dtype).itemsize
+    return np.frombuffer(view, dtype, count, first - start).reshape(shape)
+
+
+def open_shards(folder: str | PathLike[str]) -> Shards:
+    """Open a folder that ``backfield pack`` or :func:`backfield.write_shards` has written."""
+    folder = Path(folder).absolute()
+    try:
+        index = json.loads((folder / INDEX).read_text())
+    except FileNotFoundError:
+        raise _not_complete(folder) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / INDEX} cannot be read: {error}.") from error
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise InputError(f"{folder / INDEX} is not the index of a packed folder.")
+    if index["version"] > VERSION:
+        raise InputError(f"{folder} was packed by a newer backfield; update to read it.")
+    return _opened(folder, index["identity"]) or _remember(Shards(folder, index))
+
+
+def is_packed(path: str | Path) -> bool:
+    """Whether a path is a packed folder, complete or not."""
+    return any((Path(path) / name).is_file() for name in (INDEX, PLAN))
+
+
+def sha256_of(path: Path) -> tuple[int, str]:
+    """Return the size and checksum of a file."""
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+            size += len(block)
+    return size, digest.hexdigest()
+
+
+# One reader per folder and process: checksums are looked at once, not once per unpickled copy.
+_READERS: dict[tuple[Path, str], Shards] = {}
+
+
+def _opened(folder: Path, identity: str) -> Shards | None:
+    return _READERS.get((folder, identity))
+
+
+def _remember(shards: Shards) -> Shards:
+    return _READERS.setdefault((shards.folder, shards.identity), shards)
+
+
+def _open_same(folder: str, identity: str) -> Shards:
+    known = _opened(Path(folder), identity)
+    if known is not None:
+        return known
+    shards = open_shards(folder)
+    if shards.identity != identity:
+        raise InputError(f"{folder} is not the packed folder that the fit began with; on all machines it must be the same.")
+    return shards
+
+
+def _not_complete(folder: Path) -> InputError:
+    if not folder.is_dir():
+        return InputError(f"there is no folder {folder}.")
+    try:
+        plan = json.loads((folder / PLAN).read_text())
+    except (OSError, ValueError):
+        return InputError(f"{folder} is not a packed folder: it has no {INDEX}; `backfield pack` makes one.")
+    done = sum((folder / shard_file(k)).exists() for k in range(plan["n_shards"]))
+    return InputError(
+        f"{folder} is half written: {done} of {plan['n_shards']} shards are there; run the same `backfield pack` again, "
+        "which goes on from there."
+    )
+
+
+def shard_file(number: int) -> str:
+    """Return the name of a shard."""
+    return f"shard-{number:05d}.safetensors"

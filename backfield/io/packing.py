@@ -1,0 +1,41 @@
+"""Data on disk as a sequence of what an estimator takes, made one example at a time, for ``backfield pack``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backfield.io.data import Data
+from backfield.io.images import ImageFiles
+from backfield.io.preprocessing import Preprocessing
+
+
+class PackedInputs(Sequence[Any]):
+    """The features of each example; slices are of the same kind and small, so that they can be sent to a process."""
+
+    def __init__(self, made: Preprocessing, data: Data) -> None:
+        self.made, self.data = made, data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return PackedInputs(self.made, self.data.part(range(*index.indices(len(self)))))
+        return self.made(self.data.part([index]))[0]
+
+
+def source_of(data: Data) -> str:
+    """Return a text that changes when the data do: sizes and times of files, or a checksum of arrays."""
+    if isinstance(data.inputs, ImageFiles):
+        files = [*data.inputs.images, *(data.labels.masks or [] if isinstance(data.labels, ImageFiles) else [])]
+        told = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for values in (data.inputs, data.labels or (), *zip(*(data.edges or []), strict=True)):
+        for each in values:
+            digest.update(np.ascontiguousarray(each).tobytes() if isinstance(each, np.ndarray) else repr(each).encode())
+    return digest.hexdigest()
