@@ -14,10 +14,13 @@ run that was stopped goes on where it was.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ class Context:
     data: Path | None = None
     quick: bool = False
     progress: Callable[[str], None] = lambda message: None
-    #: Threads over examples.
+    #: Threads over examples, or processes over cells.
     n_jobs: int = 1
     #: Where finished cells are kept until the whole is done.
     partial: Path | None = None
@@ -48,6 +51,19 @@ class Context:
                     file.write(json.dumps(entry) + "\n")
             return value
         return kept[key]["value"]
+
+    def cells(self, tasks: dict[str, tuple[Any, ...]], compute: Callable[..., Any]) -> dict[str, Any]:
+        """Return ``compute(*arguments)`` for each key, as :meth:`cell` does; ``n_jobs`` processes work at once."""
+        missing = {key: arguments for key, arguments in tasks.items() if key not in self._kept()}
+        if self.n_jobs == 1 or len(missing) <= 1:
+            return {key: self.cell(key, partial(compute, *arguments)) for key, arguments in tasks.items()}
+        done: dict[str, Any] = {}
+        spawn = multiprocessing.get_context("spawn")  # threads of numba, PyTorch and LightGBM do not survive a fork
+        with ProcessPoolExecutor(self.n_jobs, spawn) as pool:
+            running = {pool.submit(compute, *arguments): key for key, arguments in missing.items()}
+            for future in as_completed(running):
+                done[running[future]] = self.cell(running[future], future.result)
+        return {key: done[key] if key in done else self.cell(key, dict) for key in tasks}
 
     def commits(self) -> list[str]:
         """Return the commits that kept cells were computed with."""
