@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from backfield.cli.bench import bench
+from backfield.cli.compare import compare, spread
 from backfield.cli.demo import demo
 from backfield.cli.evaluate import evaluate
 from backfield.cli.fit import fit
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fit": fit,
     "predict": predict,
     "evaluate": evaluate,
+    "compare": compare,
     "infer": infer,
     "list": list_parts,
     "gradcheck": gradcheck,
@@ -71,7 +73,7 @@ def _invoke(arguments: list[str]) -> int:
     # Not app(): that would print errors in a box, and an empty line on Ctrl-C.
     try:
         command = typer.main.get_command(_app())
-        with command.make_context("backfield", list(arguments), obj=list(arguments)) as context:
+        with command.make_context("backfield", spread(list(arguments)), obj=list(arguments)) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as stop:

@@ -66,24 +66,29 @@ def write_report(
     settings
         What all models have in common.
     """
+    sections = [
+        ("Results", _results(results), ""),
+        ("Pictures", _pictures(pictures, results), "Input, truth and what was made of it."),
+        ("Sentences", _sentences(sentences), "Wrong labels are struck out; the true ones stand beside them."),
+        ("Learning curves", _curves(results), _CURVES),
+        ("Calibration", _calibrations(results), _CALIBRATION),
+        ("Confusion", _confusions(results), "Shares of each true class, in per cent."),
+        ("Classes", _classes(results), ""),
+        ("Settings and timings", _settings(results, settings or {}), ""),
+    ]
+    write_page(path, title, about, sections)
+
+
+def write_page(path: str | Path, title: str, about: Sequence[str], sections: Sequence[tuple[str, str, str]]) -> None:
+    """Write a page of sections: (title, HTML, a sentence that leads in); empty ones are left out."""
     from backfield import __version__
 
-    sections = [
-        _section("Results", _results(results)),
-        _section("Pictures", _pictures(pictures, results), "Input, truth and what was made of it."),
-        _section("Sentences", _sentences(sentences), "Wrong labels are struck out; the true ones stand beside them."),
-        _section("Learning curves", _curves(results), _CURVES),
-        _section("Calibration", _calibrations(results), _CALIBRATION),
-        _section("Confusion", _confusions(results), "Shares of each true class, in per cent."),
-        _section("Classes", _classes(results)),
-        _section("Settings and timings", _settings(results, settings or {})),
-    ]
     page = files("backfield.report").joinpath("page.html").read_text(encoding="utf-8")
     now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
     values = {
         "title": escape(title),
         "about": "".join(f"<p>{escape(text)}</p>" for text in about),
-        "content": "".join(sections),
+        "content": "".join(_section(*section) for section in sections),
         "foot": f"backfield {escape(__version__)}, {now}",
     }
     for key, value in values.items():
