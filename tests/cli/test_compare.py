@@ -52,7 +52,21 @@ def test_spread():
         "--learning",
         "e",
     ]
-    several = "--learning a --learning b --json --inference c --inference d --l2 1 --learning e".split()
+    several = [
+        "--learning",
+        "a",
+        "--learning",
+        "b",
+        "--json",
+        "--inference",
+        "c",
+        "--inference",
+        "d",
+        "--l2",
+        "1",
+        "--learning",
+        "e",
+    ]
     assert spread(arguments) == ["compare", "data", *several]
     assert spread(["fit", "--learning", "a", "b"]) == ["fit", "--learning", "a", "b"]
 
