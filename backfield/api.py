@@ -215,9 +215,9 @@ def checked(theta: Any, dtype: Any) -> Potentials:
 
 def _check_size(what: str, values: np.ndarray, largest: float) -> None:
     """Refuse finite potentials whose sums could leave the range of floats."""
-    low, high = values.min(initial=0), values.max(initial=0)
+    low, high = float(values.min(initial=0)), float(values.max(initial=0))  # as float32, the limit itself would overflow
     if low == -np.inf:
-        low = values[values > -np.inf].min(initial=0)
+        low = float(values[values > -np.inf].min(initial=0))
     if max(-low, high) > largest:
         worst = low if -low > high else high
         raise InputError(

@@ -58,6 +58,15 @@ def sum_over_chunks(
             return tree_sum(_in_order(pool, evaluate, bounds, 2 * n_jobs), add)
 
 
+def map_in_order(function: Callable[[int], T], n: int, n_jobs: int) -> list[T]:
+    """Return ``[function(0), ..., function(n - 1)]``, computed by ``n_jobs`` threads."""
+    if n_jobs <= 1 or n <= 1:
+        return [function(k) for k in range(n)]
+    _keep_freed_memory()
+    with ThreadPoolExecutor(min(n_jobs, n)) as pool:
+        return list(pool.map(function, range(n)))
+
+
 def _in_order(
     pool: ThreadPoolExecutor, evaluate: Callable[[int, int], T], bounds: list[tuple[int, int]], ahead: int
 ) -> Iterator[T]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield._numeric import kernel
 from backfield.errors import InputError
 from backfield.graph.graph import Graph
 
@@ -45,11 +46,11 @@ def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
     if array.dtype.kind not in "iu":
         raise InputError(f"{what} must be integers (-1 = hidden) or a boolean mask (n, L); got dtype {array.dtype}.")
     array = array.astype(np.int64)
-    bad = np.flatnonzero((array < -1) | (array >= graph.labels))
-    if len(bad):
-        i = int(bad[0])
+    allowed = np.empty(int(graph.layout.var_ptr[-1]) if graph.n_labels is None else n * graph.n_labels, dtype=bool)
+    i = int(_mask(array, graph.labels, allowed) if graph.n_labels is None else _equal_mask(array, graph.n_labels, allowed))
+    if i < n:
         raise InputError(f"{what}[{i}] is {array[i]}; variable {i} has labels 0 .. {graph.labels[i] - 1} (-1 = hidden).")
-    return Labeling(array, _mask_of(graph, array), False)
+    return Labeling(array, allowed, False)
 
 
 def one_hot(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -75,12 +76,38 @@ def factor_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _mask_of(graph: Graph, labels: np.ndarray) -> np.ndarray:
-    ptr = np.concatenate([[0], np.cumsum(graph.labels)])
-    hidden = np.repeat(labels < 0, graph.labels)
-    mask = hidden.copy()
-    known = labels >= 0
-    mask[ptr[:-1][known] + labels[known]] = True
-    return mask
+    allowed = np.empty(int(graph.layout.var_ptr[-1]), dtype=bool)
+    _mask(labels, graph.labels, allowed)
+    return allowed
+
+
+@kernel
+def _mask(labels, counts, allowed):  # type: ignore[no-untyped-def]
+    """Write which labels are allowed; return the first variable whose label it does not have, or their number."""
+    at = 0
+    for i in range(len(labels)):
+        if labels[i] < -1 or labels[i] >= counts[i]:
+            return i
+        for label in range(counts[i]):
+            allowed[at + label] = labels[i] == label or labels[i] < 0
+        at += counts[i]
+    return len(labels)
+
+
+@kernel
+def _equal_mask(labels, count, allowed):  # type: ignore[no-untyped-def]
+    """Do the same for variables of one label count, several at a time."""
+    least, most = labels.dtype.type(0), labels.dtype.type(0)
+    for i in range(len(labels)):
+        least, most = min(least, labels[i]), max(most, labels[i])
+    if least < -1 or most >= count:
+        for i in range(len(labels)):
+            if labels[i] < -1 or labels[i] >= count:
+                return i
+    for label in range(count):
+        for i in range(len(labels)):
+            allowed[i * count + label] = (labels[i] == label) | (labels[i] < 0)
+    return len(labels)
 
 
 def _from_mask(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:

@@ -1,0 +1,348 @@
+"""Losses and marginals as functions that PyTorch differentiates, once through our adjoints and twice by complex steps.
+
+    loss       value_k = f(theta_k)       once: d_value gradient        twice: d_value H v, <gradient, v>
+    marginals  mu_k = mu(theta_k)         once: J' d_mu                 twice: d <d_mu, J v> / d theta, J v
+
+Tensors come in pairs (unary tables, factor tables): one pair with all examples of equal graphs, first axis first, or one
+for each example. The arrays that kernels read and write share their memory. Examples are computed alone, each in one
+thread, and PyTorch adds them up: the same bytes for any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from backfield._numeric import kernel
+from backfield.api import checked
+from backfield.errors import InputError
+from backfield.execution.threads import map_in_order
+from backfield.gradients import Gradient, Truncated
+from backfield.gradients._base import Outcome, with_tables
+from backfield.gradients.truncated import Tape
+from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.graph.potentials import _check_values
+from backfield.inference._base import ExactInference, Inference, IterativeInference
+from backfield.objectives import Objective, Setting, Target
+from backfield.objectives._base import Conditioned
+
+#: Step of the derivative by complex numbers: (f(x + i h)).imag / h has no rounding error of a difference.
+STEP = 1e-100
+
+
+@dataclass
+class Tables:
+    """Graphs of the examples, and how many of them each pair of tensors holds."""
+
+    graphs: list[Graph]
+    counts: list[int]
+    n_jobs: int
+
+    def rows(self, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray | None]:
+        """Return the numbers of each example, flat; they share memory with contiguous tensors."""
+        out: list[np.ndarray | None] = []
+        for tensor, count in zip(tensors, self.counts, strict=True):
+            out += [None] * count if tensor is None else list(tensor.detach().reshape(count, -1).numpy())
+        return out
+
+    def thetas(self, tensors: Sequence[torch.Tensor], check: bool = True) -> list[Potentials]:
+        """Return the potentials of each example, refused where they are no numbers (a backward pass knows)."""
+        half = len(self.counts)
+        out = []
+        for k, (u, f) in enumerate(zip(self.rows(tensors[:half]), self.rows(tensors[half:]), strict=True)):
+            assert u is not None and f is not None
+            theta = Potentials.from_flat(self.graphs[k], u, f)
+            if not check or _surely_fine(u, f):
+                out.append(theta)
+                continue
+            try:
+                _check_values(theta)
+                out.append(checked(theta, theta.dtype))
+            except InputError as error:
+                raise InputError(f"example {k}: {error}" if len(self.graphs) > 1 else str(error)) from error
+        return out
+
+    def tensors(self, arrays: Sequence[np.ndarray], like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return arrays in tensors of given shapes; a lone example is not copied, tables left empty stay empty."""
+        out, at = [], 0
+        for count, one in zip(self.counts, like, strict=True):
+            part = arrays[at : at + count]
+            found = torch.from_numpy(part[0] if count == 1 else np.stack(part))
+            out.append(found.reshape(one.shape) if found.numel() == one.numel() else found)
+            at += count
+        return out
+
+    def both(self, tables: Sequence[Potentials], like: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the tensors of unary tables, then those of factor tables, shaped as those of theta."""
+        half = len(self.counts)
+        unary = self.tensors([t.unary_flat for t in tables], like[:half])
+        return *unary, *self.tensors([t.factors_flat for t in tables], like[half:])
+
+    def map(self, function: Callable[[int], Any]) -> list[Any]:
+        """Return the results of all examples."""
+        if len(self.graphs) == 1:
+            return [function(0)]
+        return map_in_order(function, len(self.graphs), self.n_jobs)
+
+
+@dataclass
+class LossTask:
+    """An objective of the examples of a batch."""
+
+    tables: Tables
+    objective: Objective
+    setting: Setting
+    targets: list[Target]
+    batched: bool
+
+    def at(self, k: int, theta: Potentials, setting: Setting | None = None) -> tuple[Any, Potentials]:
+        """Return the value and gradient of example ``k``."""
+        setting = self.setting if setting is None else setting
+        return self.objective.value_and_dtheta(theta, self.targets[k], setting._replace(seed=setting.seed + k))
+
+    def scaled(self, gradients: list[Potentials] | None, d_values: torch.Tensor, tensors: Any) -> tuple[torch.Tensor, ...]:
+        """Return d_value times the gradient of each example, which is computed where it is not at hand."""
+        if gradients is None:
+            thetas = self.tables.thetas(tensors)
+            gradients = self.tables.map(lambda k: self.at(k, thetas[k])[1].astype(thetas[k].dtype))
+        for gradient, scale in zip(gradients, d_values.reshape(-1).tolist(), strict=True):
+            _scale(gradient, scale)
+        return self.tables.both(gradients, tensors)
+
+    def second(self, k: int, theta: Potentials, direction: np.ndarray) -> tuple[float, Potentials]:
+        """Return <gradient, v> and H v of example ``k``, from the gradient at theta + i h v."""
+        if not (self.objective.smooth and self.objective.integrable):
+            raise InputError(f"{self.objective.name} has no second derivative; use a logistic or quadratic loss.")
+        refuse_at_convergence(self.setting.gradient)
+        moved = theta.vector().astype(np.complex128) + 1j * STEP * direction
+        gradient = self.at(k, theta.like(moved), self.setting._replace(gradient=Truncated()))[1].vector()
+        return float(gradient.real @ direction), theta.like((gradient.imag / STEP).astype(theta.dtype))
+
+
+class Loss(torch.autograd.Function):
+    """Values (examples,) of an objective; one number where there is no batch."""
+
+    @staticmethod
+    def forward(ctx: Any, task: LossTask, *tensors: torch.Tensor) -> torch.Tensor:
+        """Evaluate, and keep the gradients, which come with the values."""
+        thetas = task.tables.thetas(tensors)
+        found = task.tables.map(lambda k: task.at(k, thetas[k]))
+        values = [float(value.real) for value, _ in found]
+        if not all(map(math.isfinite, values)):
+            raise InputError(f"{task.objective.name} is not finite: labels of probability zero, or inference diverged.")
+        ctx.task, ctx.gradients = task, [d_theta.astype(thetas[0].dtype) for _, d_theta in found]
+        ctx.save_for_backward(*tensors)
+        return torch.tensor(values if task.batched else values[0], dtype=tensors[0].dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *d_values: torch.Tensor) -> Any:
+        """Return the gradients, times the adjoints of the values."""
+        gradients, ctx.gradients = ctx.gradients, None  # handed out in place; a second backward computes them again
+        if not torch.is_grad_enabled():
+            return None, *ctx.task.scaled(gradients, d_values[0], ctx.saved_tensors)
+        return None, *LossGradient.apply(ctx.task, gradients, d_values[0], *ctx.saved_tensors)
+
+
+class LossGradient(torch.autograd.Function):
+    """d_value_k times the gradient of example k, itself a function to differentiate."""
+
+    @staticmethod
+    def forward(ctx: Any, task: LossTask, gradients: list[Potentials] | None, d_values: torch.Tensor, *tensors: Any) -> Any:
+        """Scale the gradients."""
+        ctx.task = task
+        ctx.save_for_backward(d_values, *tensors)
+        return task.scaled(gradients, d_values, tensors)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *directions: torch.Tensor) -> Any:
+        """Return <gradient, v> and d_value H v for each example."""
+        d_values, *tensors = ctx.saved_tensors
+        task, thetas = ctx.task, ctx.task.tables.thetas(tensors)
+        along = _vectors(task.tables, directions)
+        found = task.tables.map(lambda k: task.second(k, thetas[k], along[k]))
+        for (_, second), scale in zip(found, d_values.reshape(-1).tolist(), strict=True):
+            _scale(second, scale)
+        dots = torch.tensor([dot for dot, _ in found], dtype=d_values.dtype).reshape(d_values.shape)
+        return None, None, dots, *task.tables.both([second for _, second in found], tensors)
+
+
+@dataclass
+class MarginalsTask:
+    """Inference on the examples of a batch."""
+
+    tables: Tables
+    method: Inference
+    strategy: Gradient
+    observed: list[Restriction | None]
+    cliques: bool
+    taped: bool
+
+    def forward(self, k: int, theta: Potentials) -> tuple[Potentials, Any]:
+        """Return the marginals of example ``k``, and the tape where there is one."""
+        if self.taped and isinstance(self.method, IterativeInference):
+            engine = self.method.engine(theta)
+            tape = Tape(engine, self.method, self.strategy.memory)  # type: ignore[attr-defined]
+            return engine.marginals(tape.last, factors=self.cliques).astype(theta.dtype), tape
+        model = Conditioned(theta, self.observed[k])
+        if model.theta is None:
+            return model.expand(None).astype(theta.dtype), None
+        mu = model.method(self.method).infer(model.theta).marginals
+        return model.expand(mu).astype(theta.dtype), None
+
+    def backward(self, k: int, theta: Potentials, tape: Tape | None, d_mu: Potentials) -> Potentials:
+        """Return J' d_mu: through the tape, or by the strategy, which infers again."""
+        if tape is None:
+            return self.linear(k, theta, d_mu).d_theta
+        engine = tape.engine
+        d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)
+        engine.marginals_vjp(tape.last, d_mu.astype(engine.theta.dtype), d_state, d_theta)
+        tape.unwind(d_state, d_theta)
+        return d_theta.potentials(theta.graph)
+
+    def adjoint(self, tapes: list[Tape | None], d_mu: Any, tensors: Any) -> tuple[torch.Tensor, ...]:
+        """Return J' d_mu of all examples."""
+        thetas = self.tables.thetas(tensors, check=False)
+        adjoints = _adjoints(self.tables, d_mu)
+        found = self.tables.map(lambda k: self.backward(k, thetas[k], tapes[k], adjoints[k]).astype(thetas[k].dtype))
+        return self.tables.both(found, tensors)
+
+    def linear(self, k: int, theta: Potentials, d_mu: Potentials, strategy: Gradient | None = None) -> Outcome:
+        """Differentiate <d_mu, mu(theta)>."""
+        model = Conditioned(theta, self.observed[k])
+        d_mu = with_tables(d_mu)
+        if model.theta is None:
+            return Outcome(0.0, model.expand(None, 0.0), model.expand(None), 0, True)
+
+        def loss(mu: Potentials) -> tuple[Any, Potentials]:
+            reduced = model.expand_vjp(d_mu).astype(mu.dtype)
+            value = reduced.unary_flat @ mu.unary_flat + reduced.factors_flat @ mu.factors_flat
+            return value, reduced
+
+        method = model.method(self.method)
+        found = (strategy or self.strategy).differentiate(method, model.theta, loss, cliques=True)
+        return found._replace(d_theta=model.expand(found.d_theta, 0.0), mu=model.expand(found.mu, 0.0))
+
+
+class Marginals(torch.autograd.Function):
+    """Marginals of the variables, then of the factors, in tensors as those of theta."""
+
+    @staticmethod
+    def forward(ctx: Any, task: MarginalsTask, *tensors: torch.Tensor) -> Any:
+        """Infer, and keep the states where the strategy wants them."""
+        ctx.set_materialize_grads(False)
+        thetas = task.tables.thetas(tensors)
+        found = task.tables.map(lambda k: task.forward(k, thetas[k]))
+        ctx.task, ctx.tapes = task, [tape for _, tape in found]
+        ctx.save_for_backward(*tensors)
+        return task.tables.both([mu for mu, _ in found], tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *d_mu: torch.Tensor | None) -> Any:
+        """Return J' d_mu."""
+        if all(part is None for part in d_mu):
+            return None, *d_mu
+        tapes, ctx.tapes = ctx.tapes, [None] * len(ctx.tapes)  # unwinding uses a tape up; a second backward infers again
+        if not torch.is_grad_enabled():
+            return None, *ctx.task.adjoint(tapes, d_mu, ctx.saved_tensors)
+        return None, *MarginalsGradient.apply(ctx.task, tapes, len(d_mu), *d_mu, *ctx.saved_tensors)
+
+
+class MarginalsGradient(torch.autograd.Function):
+    """J(theta)' d_mu, itself a function to differentiate."""
+
+    @staticmethod
+    def forward(ctx: Any, task: MarginalsTask, tapes: list[Tape | None], n: int, *given: Any) -> Any:
+        """Apply the adjoint of inference."""
+        ctx.set_materialize_grads(False)
+        ctx.task, ctx.n = task, n
+        ctx.save_for_backward(*given)
+        return task.adjoint(tapes, given[:n], given[n:])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *directions: torch.Tensor | None) -> Any:
+        """Return J v, and the derivative of <d_mu, J v>, by a complex step along v."""
+        task, given = ctx.task, ctx.saved_tensors
+        if all(part is None for part in directions):
+            return None, None, None, *[None] * ctx.n, *directions
+        refuse_at_convergence(task.strategy)
+        thetas = task.tables.thetas(given[ctx.n :])
+        adjoints = _adjoints(task.tables, given[: ctx.n], zeros=True)
+        along = _vectors(task.tables, directions)
+
+        def one(k: int) -> tuple[Potentials, Potentials]:
+            theta = thetas[k]
+            moved = theta.like(theta.vector().astype(np.complex128) + 1j * STEP * along[k])
+            found = task.linear(k, moved, adjoints[k], Truncated())
+            parts = [(part.vector().imag / STEP).astype(theta.dtype) for part in (found.mu, found.d_theta)]
+            return theta.like(parts[0]), theta.like(parts[1])
+
+        found = task.tables.map(one)
+        like = given[ctx.n :]
+        forward = task.tables.both([mu for mu, _ in found], like)
+        return None, None, None, *forward, *task.tables.both([second for _, second in found], like)
+
+
+def refuse_at_convergence(strategy: Gradient | None) -> None:
+    """Refuse a second derivative of what is only approximately a first one."""
+    if strategy is not None and strategy.at_convergence:
+        raise InputError(f"{strategy.name} has no second derivative; use gradient='truncated' or exact inference.")
+
+
+def pick_strategy(method: Inference, strategy: Gradient | None) -> Gradient:
+    """Return the strategy for marginals, refused where it cannot go through the method."""
+    found = Truncated() if strategy is None or isinstance(method, ExactInference) else strategy
+    found.check(method)
+    return found
+
+
+def _surely_fine(u: np.ndarray, f: np.ndarray) -> bool:
+    """Whether potentials are finite and not huge: told by their sum of squares, which both would make huge or NaN."""
+    return bool(_sum_of_squares(u) + _sum_of_squares(f) < (1e37 if u.dtype == np.float32 else 1e300))
+
+
+@kernel
+def _sum_of_squares(x):  # type: ignore[no-untyped-def]
+    total = x.dtype.type(0)
+    for k in range(len(x)):
+        total += x[k] * x[k]
+    return total
+
+
+def _scale(table: Potentials, scale: Any) -> None:
+    """Multiply in place."""
+    if scale != 1:
+        table.unary_flat *= scale
+        table.factors_flat *= scale
+
+
+def _vectors(tables: Tables, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray]:
+    """Return one vector per example, laid out as by ``Potentials.vector``."""
+    return [part.vector() for part in _adjoints(tables, tensors, zeros=True)]
+
+
+def _adjoints(tables: Tables, tensors: Sequence[torch.Tensor | None], zeros: bool = False) -> list[Potentials]:
+    """Return adjoints; factor tables that nobody uses are left empty, or filled with ``zeros``."""
+    half = len(tables.counts)
+    dtype = next(t for t in tensors if t is not None).numpy().dtype
+    out = []
+    for graph, u, f in zip(tables.graphs, tables.rows(tensors[:half]), tables.rows(tensors[half:]), strict=True):
+        n_unary, n_table = table_sizes(graph)
+        u = np.zeros(n_unary, dtype) if u is None else np.ascontiguousarray(u)
+        f = np.zeros(n_table if zeros else 0, dtype) if f is None else np.ascontiguousarray(f)
+        out.append(Potentials.from_flat(graph, u, f))
+    return out
+
+
+def table_sizes(graph: Graph) -> tuple[int, int]:
+    """Return the numbers of all unary and of all factor tables."""
+    if graph.n_labels is not None and (graph.arity is not None or graph.n_factors == 0):
+        return graph.n_variables * graph.n_labels, graph.n_factors * graph.n_labels ** (graph.arity or 2)
+    return int(graph.layout.var_ptr[-1]), int(graph.layout.table_ptr[-1])

@@ -1,0 +1,400 @@
+"""A random field as a layer of a PyTorch network: potentials in, marginals, losses or labels out.
+
+The forward pass runs the inference kernels on the memory of the tensors, the backward pass their adjoints: what is
+differentiated is exactly what was computed, after five sweeps as after five hundred ([D13] §7). Needs
+``pip install 'backfield[torch]'``; nothing else of backfield imports PyTorch to work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from backfield._component import get
+from backfield.api import checked_weights, infer, make_setting
+from backfield.bridges._torch_functions import Loss, LossTask, Marginals, MarginalsTask, Tables, pick_strategy, table_sizes
+from backfield.errors import InputError
+from backfield.gradients import Truncated
+from backfield.graph import Graph
+from backfield.graph.conditioning import Restriction
+from backfield.graph.labeling import as_labeling
+from backfield.graph.potentials import _factor_shapes
+from backfield.objectives import Objective, Setting, Target, get_objective
+
+_warned_of_copies = False
+
+
+class MarginalTensors(NamedTuple):
+    """Marginals in the shapes of the potentials."""
+
+    unary: Any
+    factors: Any
+
+
+class CRFLayer(torch.nn.Module):
+    """A random field without weights of its own: potentials are the output of the layers before it.
+
+    Parameters
+    ----------
+    graph_or_shape : Graph, (H, W), list of these, or None
+        The graph of every example, or one for each of a batch. None: grids, of the height and width of each tensor.
+    n_labels : int
+        Label count; may be left out where graphs are given.
+    inference : str
+    gradient : str
+        ``truncated`` is the derivative of what the sweeps computed; the others hold where inference has converged.
+    n_jobs : int
+        Threads over the examples of a batch; results do not depend on it.
+
+    Notes
+    -----
+    ``unary`` is (n, L) or, on grids, (H, W, L); ``factors`` is (F, L, ..., L), or (L, L) for one table everywhere. A batch
+    of examples on one graph has one more axis in front (of ``unary``; ``factors`` without it are shared); examples on
+    different graphs come as lists of tensors. Tables of mixed label counts are lists of tensors, as in
+    :class:`backfield.Potentials`. Contiguous float32 and float64 tensors on the CPU are not copied; tensors on other
+    devices are copied there and back, with a warning.
+
+    Examples
+    --------
+    >>> layer = CRFLayer((100, 100), 2, inference="tree_reweighted(n_iter=5)")
+    >>> layer.loss(unary, factors, labels, loss="univariate_logistic").backward()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        graph_or_shape: Any = None,
+        n_labels: int | None = None,
+        inference: Any = "tree_reweighted(n_iter=5)",
+        gradient: Any = "truncated",
+        n_jobs: int = 1,
+    ) -> None:
+        super().__init__()
+        self.n_labels = n_labels
+        self.inference = get("inference", inference)
+        self.gradient = None if gradient in (None, "direct") else get("gradients", gradient)
+        self.n_jobs = n_jobs
+        self._grids: dict[tuple[int, int, int], Graph] = {}
+        self._objectives: dict[str, tuple[Objective, Setting]] = {}
+        several = isinstance(graph_or_shape, list) or (
+            isinstance(graph_or_shape, tuple) and any(not isinstance(each, int | np.integer) for each in graph_or_shape)
+        )
+        self.graph: Graph | None = None
+        self.graphs: list[Graph] | None = None
+        if several:
+            self.graphs = [self._as_graph(each) for each in graph_or_shape]
+        elif graph_or_shape is not None:
+            self.graph = self._as_graph(graph_or_shape)
+
+    def extra_repr(self) -> str:
+        """Return what ``print(layer)`` shows."""
+        graph = self.graph if self.graphs is None else f"{len(self.graphs)} graphs"
+        return f"{graph}, n_labels={self.n_labels}, inference={self.inference!r}, gradient={self.gradient!r}"
+
+    def marginals(self, unary: Any, factors: Any = None, *, observed: Any = None, cliques: bool = True) -> MarginalTensors:
+        """Return marginals of variables and factors, shaped as the potentials.
+
+        ``observed``: labels to condition on, -1 = free. Without ``cliques`` factors' marginals are None, and cost nothing.
+        """
+        batch = self._batch(unary, factors)
+        given = self._restrictions(batch, observed)
+        strategy = pick_strategy(self.inference, self.gradient)
+        free = all(each is None for each in given)
+        differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in batch.tensors)
+        taped = free and differentiate and isinstance(strategy, Truncated)
+        task = MarginalsTask(batch.tables, self.inference, strategy, given, cliques, taped)
+        found = Marginals.apply(task, *batch.tensors)
+        half = len(batch.tables.counts)
+        mu_factors = batch.shaped(found[half:], batch.factor_shapes) if cliques else None
+        return MarginalTensors(batch.shaped(found[:half], batch.unary_shapes), mu_factors)
+
+    def loss(
+        self,
+        unary: Any,
+        factors: Any,
+        labels: Any,
+        loss: Any = "univariate_logistic",
+        *,
+        observed: Any = None,
+        weights: Any = None,
+        seed: int = 0,
+        reduction: str = "sum",
+    ) -> torch.Tensor:
+        """Return a loss, as :func:`backfield.value_and_gradient` does, over the examples of the batch.
+
+        Parameters
+        ----------
+        labels : ints shaped as the variables, -1 = hidden, or a boolean mask of allowed labels shaped as ``unary``
+        loss : str
+            A loss on marginals or an objective.
+        observed, weights
+            Inputs to condition on; weights of variables or labels.
+        seed : int
+            For losses that draw random numbers; example k gets seed + k.
+        reduction : {"sum", "mean", "none"}
+            The sum over the batch, the mean per example, or one value for each example.
+        """
+        if reduction not in ("sum", "mean", "none"):
+            raise InputError(f"reduction must be 'sum', 'mean' or 'none', got {reduction!r}.")
+        objective, setting = self._objective(loss)
+        batch = self._batch(unary, factors)
+        restrictions = self._restrictions(batch, observed)
+        per_label = batch.each(weights, "weights")
+        targets = []
+        for k, (graph, one) in enumerate(zip(batch.tables.graphs, batch.each(labels, "labels"), strict=True)):
+            target = Target(as_labeling(graph, one), restrictions[k], checked_weights(graph, per_label[k]))
+            objective.check_target(target)
+            targets.append(target)
+        task = LossTask(batch.tables, objective, setting._replace(seed=seed), targets, batch.batched)
+        values = Loss.apply(task, *batch.tensors).to(batch.device)
+        if reduction == "none" or not batch.batched:
+            return values
+        return values.sum() if reduction == "sum" else values.mean()
+
+    @torch.no_grad()
+    def decode(self, unary: Any, factors: Any = None, decoder: Any = "max_marginal", *, observed: Any = None) -> Any:
+        """Return predicted labels, one for each variable (what ``decoder`` returns, in tensors)."""
+        part = get("decoders", decoder)
+        batch = self._batch(unary, factors)
+        thetas, given = batch.tables.thetas(batch.tensors), batch.each(observed, "observed")
+
+        def one(k: int) -> np.ndarray:
+            mu = None
+            if part.needs_marginals:
+                mu = infer(thetas[k], self.inference, observed=given[k], dtype=thetas[k].dtype).marginals
+            return np.asarray(part.decode(thetas[k], mu))
+
+        decoded = [torch.from_numpy(each).to(batch.device) for each in batch.tables.map(one)]
+        if any(table is None for table in batch.unary_shapes):  # mixed label counts: one number per variable
+            return decoded if batch.batched else decoded[0]
+        shaped = [d.reshape(s[:-1] + d.shape[1:]) for d, s in zip(decoded, batch.one_shapes(), strict=True)]
+        if not batch.batched:
+            return shaped[0]
+        return shaped if batch.listed else torch.stack(shaped)
+
+    def _objective(self, loss: Any) -> tuple[Objective, Setting]:
+        """Return a loss and its checked setting; those of specs are kept, as parsing one takes a while."""
+        if isinstance(loss, str) and loss in self._objectives:
+            return self._objectives[loss]
+        objective = get_objective(loss)
+        setting = make_setting(objective, self.inference, self.gradient if objective.needs_inference else None)
+        if isinstance(loss, str):
+            self._objectives[loss] = objective, setting
+        return objective, setting
+
+    # ---- reading what people pass ----
+
+    def _batch(self, unary: Any, factors: Any) -> _Batch:
+        listed = isinstance(unary, list | tuple) and not self._is_ragged(unary)
+        if not listed:
+            return self._equal(unary, factors)
+        if len(unary) == 0:
+            raise InputError("the batch is empty.")
+        if factors is not None and (not isinstance(factors, list | tuple) or len(factors) != len(unary)):
+            raise InputError(f"a list of {len(unary)} unary tensors needs a list of {len(unary)} factor tensors.")
+        graphs = self.graphs if self.graphs is not None else [self.graph] * len(unary)
+        if len(graphs) != len(unary):
+            raise InputError(f"the layer has {len(graphs)} graphs; the batch has {len(unary)} examples.")
+        parts = [
+            self._one(graph if graph is not None else self._grid_of(u), u, None if factors is None else factors[k], k)
+            for k, (graph, u) in enumerate(zip(graphs, unary, strict=True))
+        ]
+        joined = _Batch(Tables([], [], self.n_jobs), [], [], [], parts[0].device, batched=True, listed=True)
+        tensors = [part.tensors for part in parts]
+        joined.tensors = [t[0] for t in tensors] + [t[1] for t in tensors]
+        for part in parts:
+            joined.tables.graphs += part.tables.graphs
+            joined.tables.counts += part.tables.counts
+            joined.unary_shapes += part.unary_shapes
+            joined.factor_shapes += part.factor_shapes
+        return _promoted(joined)
+
+    def _equal(self, unary: Any, factors: Any) -> _Batch:
+        """Return one example, or examples of one graph."""
+        if self.graphs is not None:
+            raise InputError(f"the layer has {len(self.graphs)} graphs; pass lists of as many tensors.")
+        graph = self.graph if self.graph is not None else self._grid_of(unary)
+        if graph.n_labels is None or (graph.arity is None and graph.n_factors):
+            return _promoted(self._one(graph, unary, factors, 0))
+        unary = _tensor(unary, "unary")
+        labels = graph.n_labels
+        ones = [(graph.n_variables, labels)] + ([(*graph.shape, labels)] if graph.shape is not None else [])
+        shape = tuple(unary.shape)
+        if shape in ones:
+            return _promoted(self._one(graph, unary, factors, 0))
+        if shape[1:] not in ones or shape[0] == 0:
+            wanted = " or ".join(str(one) for one in ones)
+            raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; got {shape}.")
+        tables = _expanded(graph, factors, unary, (shape[0],))
+        both = [_on_cpu(unary), _on_cpu(tables)]
+        counted = Tables([graph] * shape[0], [shape[0]], self.n_jobs)
+        return _promoted(_Batch(counted, both, [shape], [tuple(tables.shape)], unary.device, batched=True))
+
+    def _one(self, graph: Graph, unary: Any, factors: Any, number: int) -> _Batch:
+        uniform, _ = _factor_shapes(graph)
+        sizes = table_sizes(graph)
+        unary_shape = factor_shape = None
+        if graph.n_labels is not None:
+            unary = _tensor(unary, "unary")
+            unary_shape = tuple(unary.shape)
+        else:
+            unary = torch.cat([_tensor(table, "unary").reshape(-1) for table in unary])
+        if uniform is not None:
+            factors = _expanded(graph, factors, unary, ())
+            factor_shape = tuple(factors.shape)
+        else:
+            factors = torch.cat([_tensor(table, "factors").reshape(-1) for table in factors])
+        for what, tensor, size in (("unary", unary, sizes[0]), ("factors", factors, sizes[1])):
+            if tensor.numel() != size:
+                raise InputError(
+                    f"example {number}: {what} holds {tensor.numel()} numbers, of shape {tuple(tensor.shape)}; {graph!r} "
+                    f"needs {size}."
+                )
+        both = [_on_cpu(unary), _on_cpu(factors)]
+        return _Batch(Tables([graph], [1], self.n_jobs), both, [unary_shape], [factor_shape], unary.device, batched=False)
+
+    def _is_ragged(self, unary: Any) -> bool:
+        """Whether a list holds the tables of one example of mixed label counts."""
+        return self.graph is not None and self.graph.n_labels is None and getattr(unary[0], "ndim", 2) == 1
+
+    def _as_graph(self, given: Any) -> Graph:
+        if isinstance(given, Graph):
+            if self.n_labels is not None and given.n_labels is not None and given.n_labels != self.n_labels:
+                raise InputError(f"the layer has n_labels={self.n_labels}, its graph {given.n_labels} labels.")
+            return given
+        try:
+            rows, columns = (int(each) for each in given)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"CRFLayer needs a Graph, a shape (H, W), a list of them or None; got {given!r}.") from error
+        if self.n_labels is None:
+            raise InputError("CRFLayer needs n_labels together with a shape.")
+        return self._grid(rows, columns, self.n_labels)
+
+    def _grid(self, *key: int) -> Graph:
+        if key not in self._grids:
+            self._grids[key] = Graph.grid(key[0], key[1], labels=key[2])  # type: ignore[index]
+        return self._grids[key]  # type: ignore[index]
+
+    def _grid_of(self, unary: Any) -> Graph:
+        shape = tuple(getattr(unary, "shape", ()))
+        if len(shape) not in (3, 4) or 0 in shape or (self.n_labels is not None and shape[-1] != self.n_labels):
+            count = "L" if self.n_labels is None else self.n_labels
+            raise InputError(f"unary must have shape (H, W, {count}) or (B, H, W, {count}); got {shape}.")
+        return self._grid(*shape[-3:])
+
+    def _restrictions(self, batch: _Batch, observed: Any) -> list[Restriction | None]:
+        out: list[Restriction | None] = []
+        for graph, one in zip(batch.tables.graphs, batch.each(observed, "observed"), strict=True):
+            allowed = None if one is None else as_labeling(graph, one, "observed").allowed
+            out.append(None if allowed is None or allowed.all() else Restriction(graph, allowed))
+        return out
+
+
+class _Batch:
+    """Examples in pairs of tensors, and their shapes; None where tables of mixed sizes were joined."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        tensors: list[torch.Tensor],
+        unary_shapes: list[tuple[int, ...] | None],
+        factor_shapes: list[tuple[int, ...] | None],
+        device: torch.device,
+        batched: bool,
+        listed: bool = False,
+    ) -> None:
+        self.tables, self.tensors = tables, tensors
+        self.unary_shapes, self.factor_shapes = unary_shapes, factor_shapes
+        self.device, self.batched, self.listed = device, batched, listed
+
+    def one_shapes(self) -> list[Any]:
+        """Return the unary shape of each example."""
+        if self.listed or not self.batched:
+            return self.unary_shapes
+        return [self.unary_shapes[0][1:]] * len(self.tables.graphs)  # type: ignore[index]
+
+    def shaped(self, tensors: Sequence[torch.Tensor], shapes: list[tuple[int, ...] | None]) -> Any:
+        """Give results the shapes of what was passed; tables of mixed sizes become lists."""
+        out: list[Any] = []
+        for k, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True)):
+            graph = self.tables.graphs[k]
+            if shape is not None:
+                out.append(tensor.to(self.device))
+                continue
+            sizes: Any = [(int(count),) for count in graph.labels]
+            if shapes is self.factor_shapes:
+                sizes = _factor_shapes(graph)[1]
+            parts = torch.split(tensor, [int(np.prod(size)) for size in sizes])
+            out.append([part.reshape(size).to(self.device) for part, size in zip(parts, sizes, strict=True)])
+        return out if self.listed else out[0]
+
+    def each(self, values: Any, what: str) -> list[Any]:
+        """Return labels, observations or weights of each example as arrays; None where there are none."""
+        graphs = self.tables.graphs
+        if values is None:
+            return [None] * len(graphs)
+        if self.listed:
+            if len(values) != len(graphs):
+                raise InputError(f"{what} must be a list of {len(graphs)}, one for each example; got {len(values)}.")
+            return [_per_variable(graph, one) for graph, one in zip(graphs, values, strict=True)]
+        if not self.batched:
+            return [_per_variable(graphs[0], values)]
+        if len(values) != len(graphs):
+            raise InputError(f"{what} must have {len(graphs)} examples, as unary has; got {len(values)}.")
+        return [_per_variable(graph, one) for graph, one in zip(graphs, values, strict=True)]
+
+
+def _per_variable(graph: Graph, values: Any) -> Any:
+    """Return (n,) or (n, L) values from those of a grid's shape."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    shape = np.shape(values) if graph.n_labels is not None else ()
+    if graph.shape is not None and shape[:2] == graph.shape:
+        return np.asarray(values).reshape(graph.n_variables, *shape[2:])
+    return values
+
+
+def _tensor(value: Any, what: str) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"{what} must be a torch.Tensor, got {type(value).__name__}.")
+    if value.dtype not in (torch.float32, torch.float64):
+        raise InputError(f"{what} must be float32 or float64, got {value.dtype}; call .float() on it.")
+    return value
+
+
+def _expanded(graph: Graph, factors: Any, unary: torch.Tensor, batch: tuple[int, ...]) -> torch.Tensor:
+    """Return factors of each example: as given, shared by the batch, or one table for all factors."""
+    shape, _ = _factor_shapes(graph)
+    assert shape is not None
+    if factors is None:
+        return torch.zeros(1, dtype=unary.dtype, device=unary.device).expand(*batch, *shape).reshape(*batch, *shape)
+    factors = _tensor(factors, "factors")
+    wanted = (*batch, *shape)
+    if tuple(factors.shape) in (shape, shape[1:], wanted):
+        return factors if tuple(factors.shape) == wanted else factors.expand(wanted)
+    more = ", or one more axis in front" if batch else ""
+    got = tuple(factors.shape)
+    raise InputError(f"factors must have shape {shape}, or {shape[1:]} for one table everywhere{more}; got {got}.")
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that kernels can read; PyTorch itself takes the gradient back."""
+    global _warned_of_copies
+    if tensor.device.type == "cpu":
+        return tensor
+    if not _warned_of_copies:
+        _warned_of_copies = True
+        warnings.warn(
+            f"CRFLayer computes on the CPU: tensors on {tensor.device} are copied there, and results back.", stacklevel=5
+        )
+    return tensor.to("cpu")
+
+
+def _promoted(batch: _Batch) -> _Batch:
+    """Return tensors of one type."""
+    if len({t.dtype for t in batch.tensors}) > 1:
+        batch.tensors = [t.to(torch.float64) for t in batch.tensors]
+    return batch
