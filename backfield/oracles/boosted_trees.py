@@ -248,7 +248,8 @@ def _leaf_values(
         value, d_v = rest.leaf_gradient(leaves, v, pool)
         return value + l2 * float(v @ v), d_v + 2 * l2 * v
 
-    options = {"maxiter": 50, "gtol": 1e-5, "ftol": 1e-7, "maxcor": 20}
+    # Values are multiplied by the learning rate and other trees follow: the last digits are not worth their passes.
+    options = {"maxiter": 30, "gtol": 1e-5, "ftol": 1e-5, "maxcor": 20}
     return minimize(loss, np.zeros(n_values), jac=True, method="L-BFGS-B", options=options).x
 
 
