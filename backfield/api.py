@@ -79,8 +79,8 @@ def value_and_gradient(
     Parameters
     ----------
     theta : Potentials
-    labels : (n,) ints or (n, L) bools
-        What the loss sees: labels, -1 = hidden, or a mask of allowed labels.
+    labels : (n,) ints, (n, L) bools or (n, L) floats
+        What the loss sees: labels, -1 = hidden, a mask of allowed labels, or probabilities of labels (soft targets).
     loss : str
         A loss on marginals or an objective, such as ``"univariate_logistic"``.
     inference : str, optional
@@ -156,7 +156,7 @@ def prepare(
         # A restriction to everything would cost a grid its order.
         restriction = None if allowed.all() else Restriction(graph, allowed)
     target = Target(as_labeling(graph, labels), restriction, checked_weights(graph, weights))
-    objective.check_target(target)
+    objective.admit(target)
     return objective, setting, target
 
 
@@ -184,6 +184,8 @@ def checked_weights(graph: Graph, weights: Any) -> np.ndarray | None:
     array = np.concatenate(weights) if ragged else np.asarray(weights)
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array < 0).any():
         raise InputError("weights must be finite numbers >= 0.")
+    if array.size and not array.any():
+        raise InputError("weights are all zero: the loss would see nothing; leave the example out, or hide labels by -1.")
     n = graph.n_variables
     if array.shape not in ((n,), (n, graph.n_labels)) and not (ragged and array.size == graph.labels.sum()):
         raise InputError(f"weights must have shape ({n},) or ({n}, labels); got {array.shape}.")

@@ -11,6 +11,7 @@ see nothing else.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -49,6 +50,9 @@ class Example:
         if self.target is None:
             return 0
         labeling = self.target.labeling
+        if labeling.soft is not None:
+            given = np.add.reduceat(labeling.soft, self.graph.layout.var_ptr[:-1]) > 0
+            return int((given | labeling.known).sum())
         if not labeling.has_sets:
             return int((labeling.labels >= 0).sum())
         count = np.add.reduceat(labeling.allowed.astype(np.int64), self.graph.layout.var_ptr[:-1])
@@ -208,6 +212,13 @@ class Problem:
     def n_examples(self) -> int:
         """Number of examples."""
         return len(self.examples)
+
+    def over(self, examples: Sequence[Example], labelled: Sequence[int]) -> Problem:
+        """Return the same objective over other examples with so many labelled variables."""
+        other = copy.copy(self)
+        other.__class__ = Problem  # a special one may hold for its own examples only
+        other.examples, other._labelled = examples, np.array(labelled, dtype=np.int64)
+        return other
 
     @property
     def labelled(self) -> np.ndarray:

@@ -35,7 +35,7 @@ from backfield.learners import Learner
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.losses._base import unary_entries
 from backfield.objectives import Target, get_objective
-from backfield.objectives._base import argmax_labels
+from backfield.objectives._base import argmax_labels, balanced
 from backfield.objectives.piecewise import pieces
 from backfield.problem import Example, Layout, Problem, Rows, _Sum
 
@@ -317,19 +317,35 @@ class CRF(ClassifierMixin, SpecParams):
             observed = None
             if sample.observed is not None:
                 observed = Restriction(graph, as_labeling(graph, sample.observed, "observed").allowed)
-            weights = self._with_class_weight(graph, checked_weights(graph, sample.weights))
+            weights = checked_weights(graph, sample.weights)
+            sizes = self._sizes(graph, weights)
+            weights = self._with_class_weight(graph, weights) if sizes is None else balanced(graph, sizes, labeling)
         except InputError as error:
             raise InputError(f"example {number}: {error}") from error
-        target = Target(labeling, observed, weights)
-        get_objective(self.loss).check_target(target)
+        target = Target(labeling, observed, weights, sizes)
+        get_objective(self.loss).admit(target)
         return target
+
+    def _sizes(self, graph: Any, weights: np.ndarray | None) -> np.ndarray | None:
+        """Return the sizes of the variables if classes are balanced, else None."""
+        if not isinstance(self.class_weight, str):
+            return None
+        if self.class_weight != "balanced":
+            raise InputError(f"class_weight must be None, 'balanced' or a dict, got {self.class_weight!r}.")
+        if weights is not None and len(weights) != graph.n_variables:
+            raise InputError("class_weight='balanced' takes weights per variable (n,), their sizes, not per label.")
+        return np.ones(graph.n_variables) if weights is None else weights
 
     def _with_class_weight(self, graph: Any, weights: np.ndarray | None) -> np.ndarray | None:
         if self.class_weight is None:
             return weights
         if not isinstance(self.class_weight, dict):
-            raise InputError(f"class_weight must be None or a dict {{class: weight}}, got {self.class_weight!r}.")
+            raise InputError(
+                f"class_weight must be None, 'balanced' or a dict {{class: weight}}, got {self.class_weight!r}."
+            )
         per_class = np.array([float(self.class_weight.get(c, 1.0)) for c in self.classes_.tolist()])
+        if not (per_class.min() >= 0 and per_class.max() > 0 and np.isfinite(per_class).all()):
+            raise InputError(f"class_weight must hold finite numbers >= 0, not all zero; got {self.class_weight!r}.")
         each = np.tile(per_class, graph.n_variables)
         if weights is None:
             return each
@@ -341,6 +357,8 @@ class CRF(ClassifierMixin, SpecParams):
         weight = np.asarray(sample_weight, dtype=np.float64)
         if weight.shape != (count,) or not np.isfinite(weight).all() or (weight < 0).any():
             raise InputError(f"sample_weight must be {count} finite numbers >= 0.")
+        if count and not weight.any():
+            raise InputError("sample_weight is zero for all examples: there is nothing to learn from.")
         return weight
 
     def _problem(self, examples: Sequence[Example], survey: Survey | None = None) -> Problem:

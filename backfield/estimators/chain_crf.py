@@ -102,7 +102,7 @@ class ChainCRF(OneLabelSetCRF):
 
     def _flat_labels(self, y: Any, number: int) -> np.ndarray:
         labels = np.asarray(y)
-        if labels.ndim == 2 and labels.dtype == bool:
+        if labels.ndim == 2 and labels.dtype.kind in "bf":
             return labels
         if labels.ndim != 1 or labels.dtype.kind not in "biuU":
             raise InputError(f"example {number}: labels must be a sequence of ints or strings, got {labels.dtype}.")

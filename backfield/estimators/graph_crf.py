@@ -38,7 +38,7 @@ class GraphCRF(CRF):
 
     def _flat_labels(self, y: Any, number: int) -> np.ndarray:
         labels = np.asarray(y)
-        if labels.ndim == 2 and labels.dtype == bool:
+        if labels.ndim == 2 and labels.dtype.kind in "bf":
             return labels
         if labels.ndim != 1 or labels.dtype.kind not in "biu":
             raise InputError(f"example {number}: labels must be (n,) integers, got {labels.dtype} of shape {labels.shape}.")

@@ -36,8 +36,8 @@ class GridCRF(OneLabelSetCRF):
         Add a constant to the features.
     start : {"independent", "zero"}
         Start from the model without edges, or from zero.
-    class_weight : dict, optional
-        Weight of each class in the loss.
+    class_weight : dict or "balanced", optional
+        Weight of each class in the loss; "balanced": within each example all its classes weigh the same.
     n_labels : int, optional
         Classes are 0 .. n_labels - 1, also where some do not occur in training.
     dtype : {"float32", "float64"}

@@ -1,5 +1,7 @@
 """Images -> features of pixels, of edges between pixels, of superpixels; kept on disk by content."""
 
+from backfield.features.boxes import box_labels as box_labels
+from backfield.features.boxes import box_of as box_of
 from backfield.features.cache import FeatureCache as FeatureCache
 from backfield.features.cache import LazyFeatures as LazyFeatures
 from backfield.features.edges import EdgeFeatures as EdgeFeatures

@@ -15,12 +15,14 @@ class Labeling(NamedTuple):
     """What is known about each variable.
 
     ``labels`` (n,) holds the label, or -1 where the variable is hidden or known only as a set; ``allowed`` is flat as
-    the unary tables: which labels are possible.
+    the unary tables: which labels are possible. ``soft``, laid out the same, holds target probabilities of the variables
+    whose label is -1.
     """
 
     labels: np.ndarray
     allowed: np.ndarray
     has_sets: bool
+    soft: np.ndarray | None = None
 
     @property
     def known(self) -> np.ndarray:
@@ -29,18 +31,21 @@ class Labeling(NamedTuple):
 
 
 def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
-    """Check labels: (n,) integers with -1 for hidden, or a boolean mask (n, L) of allowed labels (list if ragged)."""
+    """Check labels: (n,) integers with -1 for hidden, or (n, L) per label: booleans for what is allowed, or probabilities.
+
+    Rows of different length come as a list. A row of probabilities with a 1 is a label like any other.
+    """
     if isinstance(labels, Labeling):
         return labels
     n = graph.n_variables
     if isinstance(labels, list) and graph.n_labels is None and len(labels) == n and np.ndim(labels[0]) == 1:
-        return _from_mask(graph, [np.asarray(row) for row in labels], what)
+        return _from_rows(graph, [np.asarray(row) for row in labels], what)
     try:
         array = np.asarray(labels)
     except ValueError as error:
         raise InputError(f"{what} must be ({n},) integers or a mask of allowed labels.") from error
     if array.ndim == 2:
-        return _from_mask(graph, list(array), what)
+        return _from_rows(graph, list(array), what)
     if array.shape != (n,):
         raise InputError(f"{what} must have shape ({n},), one per variable; got {array.shape}.")
     if array.dtype.kind not in "iu":
@@ -108,6 +113,21 @@ def _equal_mask(labels, count, allowed):  # type: ignore[no-untyped-def]
         for i in range(len(labels)):
             allowed[i * count + label] = (labels[i] == label) | (labels[i] < 0)
     return len(labels)
+
+
+def _from_rows(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:
+    if not rows or rows[0].dtype.kind != "f":
+        return _from_mask(graph, rows, what)
+    for i, row in enumerate(rows[: graph.n_variables]):
+        good = row.shape == (graph.labels[i],) and row.dtype.kind == "f" and (row >= 0).all()
+        if not good or not abs(row.sum() - 1) < 1e-4:
+            got = np.array2string(row, threshold=6)
+            raise InputError(f"{what}[{i}] must be {graph.labels[i]} probabilities that sum to 1; got {got}.")
+    certain = _from_mask(graph, [row == 1 if (row == 1).any() else np.ones(len(row), dtype=bool) for row in rows], what)
+    if certain.known.all():
+        return certain
+    soft = np.concatenate(rows).astype(np.float64) * np.repeat(~certain.known, graph.labels)
+    return certain._replace(soft=soft)
 
 
 def _from_mask(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:

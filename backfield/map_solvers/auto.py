@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from backfield._component import get
+from functools import lru_cache
+
+from backfield._component import get, lookup
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.map_solvers._base import MapResult
+from backfield.map_solvers._base import MapResult, MapSolver
 
 
 def solve(theta: Potentials, solver: str = "auto") -> MapResult:
     """Return MAP labels by ``solver``; ``auto`` is viterbi, else graph_cut, else max_product, whichever takes the model."""
     if solver != "auto":
-        return get("map_solvers", solver).solve(theta)
+        return _part(solver).solve(theta)
     graph = theta.graph
     exact = ["viterbi"] + (["graph_cut"] if graph.is_pairwise and graph.n_labels == 2 else [])
     for name in exact:
         try:
-            return get("map_solvers", name).solve(theta)
+            return _default(name).solve(theta)
         except InputError:  # the model has cycles, or is not submodular
             continue
-    return get("map_solvers", "max_product").solve(theta)
+    return _default("max_product").solve(theta)
+
+
+@lru_cache(maxsize=64)
+def _part(solver: str) -> MapSolver:
+    """Return a solver by its spec, which takes longer to read than a small model to solve."""
+    part: MapSolver = get("map_solvers", solver)
+    return part
+
+
+def _default(name: str) -> MapSolver:
+    part: MapSolver = lookup("map_solvers", name)()  # type: ignore[assignment]
+    return part

@@ -16,9 +16,9 @@ from backfield.objectives.expectation import MaximumMarginal as MaximumMarginal
 from backfield.objectives.expectation import PseudoMarginal as PseudoMarginal
 from backfield.objectives.expectation import SaddlePoint as SaddlePoint
 from backfield.objectives.marginal import Marginal as Marginal
+from backfield.objectives.marginal_perturb_and_map import MarginalPerturbAndMap as MarginalPerturbAndMap
 from backfield.objectives.max_margin import MaxMargin as MaxMargin
 from backfield.objectives.max_margin import SmoothedMaxMargin as SmoothedMaxMargin
-from backfield.objectives.perturb_and_map import MarginalPerturbAndMap as MarginalPerturbAndMap
 from backfield.objectives.perturb_and_map import PerturbAndMapLikelihood as PerturbAndMapLikelihood
 from backfield.objectives.piecewise import Piecewise as Piecewise
 from backfield.objectives.pseudolikelihood import Pseudolikelihood as Pseudolikelihood

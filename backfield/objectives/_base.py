@@ -19,7 +19,7 @@ from backfield.errors import InputError
 from backfield.gradients import Gradient
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction, check_possible
-from backfield.graph.labeling import Labeling
+from backfield.graph.labeling import Labeling, one_hot
 from backfield.inference._base import Inference
 
 
@@ -46,6 +46,23 @@ class Target(NamedTuple):
     labeling: Labeling
     observed: Restriction | None = None
     weights: np.ndarray | None = None  # (n,), or flat as unary tables
+    sizes: np.ndarray | None = None  # (n,) where the weights are those of :func:`balanced`
+
+
+def balanced(graph: Graph, sizes: np.ndarray, labeling: Labeling) -> np.ndarray:
+    """Return weights that make all labels of an example count the same, flat as the unary tables.
+
+    The weighted Hamming loss of [S18] §5.2, theta_d(k) = V_d / (K V_k) for sizes V_d, V_k = sum_d V_d q_d(k) and the K
+    labels that occur, times the number of labelled variables: their mean is 1, as without weights.
+    """
+    if graph.n_labels is None:
+        raise InputError("balanced weights need variables with the same labels; these have different label counts.")
+    share = one_hot(graph, labeling.labels)[0] + (0.0 if labeling.soft is None else labeling.soft)
+    share = share.reshape(-1, graph.n_labels)
+    volume = sizes @ share
+    inverse = np.divide(1.0, volume, out=np.zeros_like(volume), where=volume > 0)
+    labelled = float((share.sum(axis=1) > 0).sum())
+    return (labelled / max(1, int((volume > 0).sum())) * np.outer(sizes, inverse)).reshape(-1)
 
 
 class Objective(Component):
@@ -60,6 +77,8 @@ class Objective(Component):
     smooth: ClassVar[bool] = True
     #: Takes weights per variable or label.
     weighted: ClassVar[bool] = False
+    #: Takes target probabilities.
+    soft_targets: ClassVar[bool] = False
     #: Does not differentiate through the marginals of inference.
     own_gradient: ClassVar[bool] = True
 
@@ -76,8 +95,14 @@ class Objective(Component):
                 f"{self.name} has a gradient of its own; {setting.gradient.name} does not apply: leave gradient= out."
             )
 
+    def admit(self, target: Target) -> None:
+        """Refuse targets that the objective cannot use; callers ask this."""
+        if target.labeling.soft is not None and not self.soft_targets:
+            raise InputError(f"{self.name} takes labels, not probabilities of labels; marginal_perturb_and_map takes them.")
+        self.check_target(target)
+
     def check_target(self, target: Target) -> None:
-        """Refuse what the objective cannot use."""
+        """Refuse what the objective cannot use; each says so for itself."""
         if target.weights is not None and not self.weighted:
             raise InputError(f"{self.name} takes no weights per variable; use a marginal loss or pseudolikelihood.")
 
@@ -158,7 +183,8 @@ def reduced_target(graph: Graph, target: Target) -> Target:
     labels = target.labeling.labels[kept]
     new = places[graph.layout.var_ptr[kept] + np.maximum(labels, 0)] - restriction.graph.layout.var_ptr[:-1]
     entries = np.flatnonzero((places >= 0) & (places < restriction.n_unary))
-    labeling = Labeling(np.where(labels < 0, -1, new), target.labeling.allowed[entries], target.labeling.has_sets)
+    soft = None if target.labeling.soft is None else target.labeling.soft[entries]
+    labeling = Labeling(np.where(labels < 0, -1, new), target.labeling.allowed[entries], target.labeling.has_sets, soft)
     weights = target.weights
     if weights is not None:
         weights = weights[kept] if len(weights) == graph.n_variables else weights[entries]

@@ -1,0 +1,224 @@
+"""Learning with hidden labels by filling them in ([S18] Alg. 3, §4 and §5.2).
+
+    w_1      from the examples whose labels are all known
+    fill     what is hidden in the others, by w_1 and given what is known of them: probabilities q (perturb-and-MAP), or
+             the most probable labels
+    w_12     from all examples, the filled ones weighted by kappa
+
+Boxes, scribbles and sets of labels are what is known of an example; nothing need be. Objectives that take soft targets
+(``marginal_perturb_and_map``) get q, which is more cautious than labels; others (``max_margin``, ``perturb_and_map``) get
+labels. Balanced weights of an example are computed again from what was filled in: V_k = sum_d V_d q_d(k).
+
+Cost: two fits, and for each example with hidden labels ``n_samples`` MAP problems (one for hard targets). Memory: the filled
+targets of these examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield._component import get
+from backfield.errors import InputError
+from backfield.execution import sum_over_chunks
+from backfield.graph.labeling import as_labeling, one_hot
+from backfield.inference.perturb_and_map import PerturbAndMap
+from backfield.learners._base import Learner, number, whole
+from backfield.learners._run import Callback, Fit, Row
+from backfield.map_solvers.auto import solve
+from backfield.objectives._base import Conditioned, Target, argmax_labels, balanced, both
+from backfield.problem import Example, Problem
+
+TARGETS = ("auto", "soft", "hard")
+
+
+@dataclass(frozen=True, repr=False)
+class SelfTraining(Learner, name="self_training"):
+    """Fit on complete examples, fill in the others, fit on all.
+
+    Parameters
+    ----------
+    learner
+        Spec of the learner of both fits.
+    kappa
+        Weight of the examples that were filled in.
+    targets
+        "soft": probabilities; "hard": labels; "auto": soft where the objective takes them.
+    n_samples
+        Draws of noise for the probabilities.
+    """
+
+    learner: str = "sgd"
+    kappa: float = 1.0
+    targets: str = "auto"
+    n_samples: int = 100
+
+    def __post_init__(self) -> None:
+        number(self.name, "kappa", self.kappa, 0, open_=True)
+        whole(self.name, "n_samples", self.n_samples, 1)
+        if self.targets not in TARGETS:
+            raise InputError(f"self_training: targets must be one of {', '.join(TARGETS)}; got {self.targets!r}.")
+        if getattr(self._inner(), "uses_oracles", False) or isinstance(self._inner(), SelfTraining):
+            raise InputError(f"self_training takes a learner of weights (sgd, lbfgs, frank_wolfe), not {self.learner!r}.")
+
+    def _inner(self) -> Learner:
+        part: Learner = get("learners", self.learner)
+        return part
+
+    def fit(  # type: ignore[override]
+        self,
+        problem: Problem,
+        w: np.ndarray,
+        *,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Any = None,
+        seed: int = 0,
+        progress: Callable[[Row], Any] | None = None,
+        **options: Any,
+    ) -> Fit:
+        """Minimise in two stages; the first has its checkpoint beside the other, named ``.first``."""
+        self.check(problem)
+        complete = np.array([_is_complete(example) for example in problem.examples])
+        first = Fit(np.array(w, dtype=np.float64), [], True, "")
+        if complete.any():
+            path = None if checkpoint is None else f"{checkpoint}.first"
+            stage = _Stage(1, 0, callbacks, progress)
+            some = problem.over(_Some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
+            first = self._inner().fit(some, w, seed=seed, checkpoint=path, **stage.hooks(), **options)
+        elif not np.any(w):
+            raise InputError(
+                "self_training needs at least one example with all labels, or weights to start from (start='independent')."
+            )
+        if complete.all() or _stopped(first):
+            return first
+        filled = self._filled(problem, first.w, complete, seed)
+        every = problem.over(_Filled(problem.examples, filled, self.kappa), _labelled(problem, filled))
+        stage = _Stage(2, len(first.trace), callbacks, progress)
+        second = self._inner().fit(every, first.w, seed=seed, checkpoint=checkpoint, **stage.hooks(), **options)
+        how = "soft" if self._soft(problem) else "hard"
+        message = f"filled in {len(filled)} of {problem.n_examples} examples with {how} targets; {second.message}"
+        trace = [{**row, "stage": 1} for row in first.trace]
+        trace += [{**row, "iteration": row["iteration"] + len(first.trace), "stage": 2} for row in second.trace]
+        return Fit(second.w, trace, second.converged, message)
+
+    def check(self, problem: Any) -> None:
+        """Refuse problems that cannot be filled in."""
+        if not isinstance(problem, Problem):
+            raise InputError("self_training needs a problem over examples with labels.")
+        if self.targets == "soft" and not problem.objective_info.soft_targets:
+            raise InputError(
+                f"{problem.objective_info.name} takes labels, not probabilities: use self_training(targets='hard'), or the "
+                "loss marginal_perturb_and_map."
+            )
+
+    def _soft(self, problem: Problem) -> bool:
+        return self.targets != "hard" and problem.objective_info.soft_targets
+
+    def _filled(self, problem: Problem, w: np.ndarray, complete: np.ndarray, seed: int) -> dict[int, Target]:
+        """Return the targets of the examples that are not complete."""
+        numbers = np.flatnonzero(~complete)
+
+        def some(first: int, last: int) -> dict[int, Target]:
+            return {int(n): self._fill(problem, w, problem.examples[n], int(n), seed) for n in numbers[first:last]}
+
+        return sum_over_chunks(some, len(numbers), problem.n_jobs, lambda a, b: a | b)
+
+    def _fill(self, problem: Problem, w: np.ndarray, example: Example, at: int, seed: int) -> Target:
+        target, graph = example.target, example.graph
+        assert target is not None
+        theta = problem.layout.theta(w, example, problem.dtype)
+        solver = getattr(problem.objective_info, "solver", "auto")
+        try:
+            model = Conditioned(theta, both(graph, target))
+            assert model.theta is not None
+            if self._soft(problem):
+                run = PerturbAndMap(self.n_samples, seed + at, solver).infer(model.theta)
+                hidden = np.repeat(target.labeling.labels < 0, graph.labels)
+                soft = model.expand(run.marginals).unary_flat * hidden
+                labeling = target.labeling._replace(soft=soft.astype(np.float64))
+            else:
+                found = solve(model.theta, solver).labels
+                indicators = np.concatenate(one_hot(model.theta.graph, found))
+                labeling = as_labeling(graph, argmax_labels(model.expand(model.theta.like(indicators))))
+        except InputError as error:
+            raise InputError(f"example {at}: {error}") from error
+        weights = target.weights if target.sizes is None else balanced(graph, target.sizes, labeling)
+        return target._replace(labeling=labeling, weights=weights)
+
+
+def _is_complete(example: Example) -> bool:
+    """Whether every variable has a label, observed inputs and soft targets included."""
+    target = example.target
+    assert target is not None
+    open_ = target.labeling.labels < 0
+    if target.labeling.soft is not None:
+        open_ &= np.add.reduceat(target.labeling.soft, example.graph.layout.var_ptr[:-1]) == 0
+    if target.observed is not None:
+        kept = np.zeros(len(open_), dtype=bool)
+        kept[target.observed.kept_variables] = True
+        open_ &= kept
+    return not bool(open_.any())
+
+
+def _stopped(fit: Fit) -> bool:
+    """Whether a callback has stopped the first fit."""
+    return fit.message.startswith("stopped by a callback")
+
+
+def _labelled(problem: Problem, filled: dict[int, Target]) -> list[int]:
+    count = problem.labelled.tolist()
+    for n, target in filled.items():
+        count[n] = len(target.labeling.labels)
+    return count
+
+
+class _Some(Sequence[Example]):
+    """Some of the examples, asked for when they are needed."""
+
+    def __init__(self, examples: Sequence[Example], numbers: np.ndarray) -> None:
+        self.examples, self.numbers = examples, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.examples[self.numbers[k]]
+
+
+class _Filled(Sequence[Example]):
+    """The examples, some with other targets and weighted by kappa."""
+
+    def __init__(self, examples: Sequence[Example], targets: dict[int, Target], kappa: float) -> None:
+        self.examples, self.targets, self.kappa = examples, targets, kappa
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, k: Any) -> Any:
+        example, target = self.examples[k], self.targets.get(int(k))
+        if target is None:
+            return example
+        return dataclasses.replace(example, target=target, weight=self.kappa * example.weight)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Numbers the rows of both fits through."""
+
+    stage: int
+    before: int
+    callbacks: Sequence[Callback]
+    progress: Callable[[Row], Any] | None
+
+    def hooks(self) -> dict[str, Any]:
+        """Return callbacks and progress for one of the fits."""
+        calls = [lambda i, w, row, call=call: call(i + self.before, w, self._row(row)) for call in self.callbacks]
+        progress = self.progress
+        return {"callbacks": calls, "progress": None if progress is None else lambda row: progress(self._row(row))}
+
+    def _row(self, row: Row) -> Row:
+        return {**row, "iteration": row["iteration"] + self.before, "stage": self.stage}
