@@ -5,6 +5,7 @@ from backfield.api import hessian_vector as hessian_vector
 from backfield.api import infer as infer
 from backfield.api import inference_gradient as inference_gradient
 from backfield.api import value_and_gradient as value_and_gradient
+from backfield.energies import Network as Network
 from backfield.errors import ConvergenceWarning as ConvergenceWarning
 from backfield.errors import InputError as InputError
 from backfield.estimators import ChainCRF as ChainCRF

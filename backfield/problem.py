@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     """Rows of one block in one example: which variables (or factors) they are, and their features."""
 
     index: Any  # slice or int array
-    features: Any  # (N, F), dense or CSR
+    features: Any  # (N, F), dense or CSR; (H, W, F) where the energy looks at a whole image
 
 
 @dataclass
@@ -96,8 +96,18 @@ class Layout:
             graph, unary, _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
         )
 
-    def vjp(self, example: Example, d_theta: Potentials) -> np.ndarray:
-        """Return d_w from d_theta."""
+    def start(self) -> np.ndarray:
+        """Return the weights to start from: zero, or those that a network has."""
+        parts = [b.energy.start(b.n_features, b.n_outputs, b.intercept) for b in [*self.unary, *self.factors]]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def forget(self) -> None:
+        """Drop what energies keep for a way back that will not come."""
+        for block in [*self.unary, *self.factors]:
+            block.energy.forget()
+
+    def vjp(self, example: Example, d_theta: Potentials, w: np.ndarray | None = None) -> np.ndarray:
+        """Return d_w from d_theta; without ``w``, energies must be linear in it."""
         d_w = np.zeros(self.n_weights)
         for blocks, parts, kind, flat in (
             (self.unary, example.unary, "unary", d_theta.unary_flat),
@@ -107,7 +117,8 @@ class Layout:
             for block, rows in zip(blocks, parts, strict=True):
                 if rows is not None and block.stop > block.start:
                     part = flat[_entries(where, rows.index, block.n_outputs)].reshape(-1, block.n_outputs)
-                    d_w[block.start : block.stop] = block.energy.vjp(rows.features, part, block.intercept)
+                    here = None if w is None else w[block.start : block.stop]
+                    d_w[block.start : block.stop] = block.energy.vjp(rows.features, part, block.intercept, here)
         return d_w
 
 
@@ -270,7 +281,7 @@ class Problem:
         wrong, sweeps, truncated = watch[0] if watch else Seen(float("nan"))
         if not self.objective_info.integrable:
             wrong = float(value)
-        return _Sum(float(value), self.layout.vjp(example, d_theta), wrong, sweeps, truncated)
+        return _Sum(float(value), self.layout.vjp(example, d_theta, w), wrong, sweeps, truncated)
 
 
 def _ridge(layout: Layout, l2: float | dict[str, float]) -> Any:

@@ -16,15 +16,24 @@ class Energy(Component):
     """
 
     room: ClassVar[str] = "energies"
+    #: Looks at all rows of an example together; on grids they come as an image (H, W, F).
+    whole: ClassVar[bool] = False
 
     def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
         """Return the number of weights."""
         raise NotImplementedError
 
+    def start(self, n_features: int, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the weights to start from."""
+        return np.zeros(self.n_weights(n_features, n_outputs, intercept))
+
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
         """Return the scores (N, K)."""
         raise NotImplementedError
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
-        """Return the adjoint of the weights, flat, float64."""
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
+        """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""
         raise NotImplementedError
+
+    def forget(self) -> None:
+        """Drop what was kept of the last scores for a :meth:`vjp` that will not come."""

@@ -29,7 +29,7 @@ class Linear(Energy, name="linear"):
         scores += matrix[-1]
         return scores
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return features' d_scores, and their sum for the intercept."""
         d_matrix = np.asarray(features.T @ d_scores, dtype=np.float64)
         if intercept:
@@ -49,7 +49,7 @@ class Constant(Energy, name="constant"):
         """Return the constants, once per row."""
         return np.repeat(w[None].astype(features.dtype), features.shape[0], axis=0)
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the adjoints."""
         return _column_sums(d_scores)
 
@@ -66,7 +66,7 @@ class Zero(Energy, name="zero"):
         """Return zeros."""
         return np.zeros((features.shape[0], n_outputs), features.dtype)
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return nothing."""
         return np.empty(0)
 

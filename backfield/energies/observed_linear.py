@@ -51,7 +51,7 @@ class BoundLinear(ObservedLinear):
         _scores(features.indptr, features.indices, features.data, self.ptr, self.labels, w, out)
         return out
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights."""
         d_w = np.zeros(len(self.labels))
         _scores_vjp(features.indptr, features.indices, features.data, self.ptr, self.labels, d_scores, d_w)

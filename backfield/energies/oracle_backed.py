@@ -29,6 +29,6 @@ class OracleEnergy(Energy):
             return np.zeros((features.shape[0], n_outputs), features.dtype)
         return (self.eps * self.function.scores(features)).astype(features.dtype, copy=False)
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return nothing."""
         return np.empty(0)

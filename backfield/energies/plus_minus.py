@@ -34,7 +34,7 @@ class PlusMinus(Energy, name="plus_minus"):
         """Return the score of each row, times the code of each label."""
         return Linear().scores(w, features, 1, intercept) * _code(n_outputs).astype(features.dtype)
 
-    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool) -> np.ndarray:
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights."""
         own = d_scores @ _code(d_scores.shape[1]).astype(d_scores.dtype)
         return Linear().vjp(features, own[:, None], intercept)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from backfield.api import checked_weights, infer, make_setting
 from backfield.decoders import Decoder
-from backfield.energies import Energy, ObservedLinear
+from backfield.energies import Energy, Network, NetworkEnergy, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import InputError
 from backfield.estimators._graph_cache import GraphCache
@@ -125,8 +125,8 @@ class CRF(ClassifierMixin, SpecParams):
         survey = self._survey(samples, labels)
         self._learn_classes(survey.seen)
         examples = self._examples(samples, labels, sample_weight, survey)
-        w = np.zeros(self.layout_.n_weights)
-        if self._learner().own_start:
+        w = self.layout_.start()
+        if self._learner().own_start or w.any():  # a network starts from what it is
             pass
         elif self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
             w = self._independent(examples, survey)
@@ -160,7 +160,7 @@ class CRF(ClassifierMixin, SpecParams):
             raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
         problem = self._problem(examples, survey)
         if first:
-            self.weights_, self.trace_, self._learner_state = np.zeros(self.layout_.n_weights), [], None
+            self.weights_, self.trace_, self._learner_state = self.layout_.start(), [], None
         for number in range(len(examples)):
             self._learner_state, seed = self._learner_state, self._seed() + len(self.trace_)
             self.weights_, self._learner_state = learner.step(
@@ -295,6 +295,8 @@ class CRF(ClassifierMixin, SpecParams):
         if getattr(learner, "uses_oracles", False):
             return oracle_energy(spec, learner.eps)
         part = part_of(kind, spec)
+        if isinstance(part, Network):
+            return part.bind()
         if not isinstance(part, Energy):
             raise InputError(f"{kind}={part!r} is an oracle; it needs learner='oracle_descent'.")
         return part
@@ -302,12 +304,14 @@ class CRF(ClassifierMixin, SpecParams):
     def _rows(self, sample: Sample, graph: Any, x: Any, number: int) -> tuple[list[Rows | None], list[Rows | None]]:
         edges = _factor_features(sample, graph, self.dtype, number)
         unary = _split(x, sample.node_types, len(self.layout_.unary), number, "node")
+        if graph.shape is not None and sample.node_types is None and self.layout_.unary[0].energy.whole:
+            unary = [Rows(slice(0, graph.n_variables), x.reshape(*graph.shape, -1))]
         factors = _split(edges, sample.factor_types, len(self.layout_.factors), number, "factor")
         for blocks, parts, what in ((self.layout_.unary, unary, "node"), (self.layout_.factors, factors, "edge")):
             for block, rows in zip(blocks, parts, strict=True):
-                if rows is not None and rows.features.shape[1] != block.n_features:
+                if rows is not None and rows.features.shape[-1] != block.n_features:
                     raise InputError(
-                        f"example {number} has {rows.features.shape[1]} {what} features; {block.n_features} were learned."
+                        f"example {number} has {rows.features.shape[-1]} {what} features; {block.n_features} were learned."
                     )
         return unary, factors
 
@@ -450,7 +454,9 @@ class CRF(ClassifierMixin, SpecParams):
         return right / total
 
     def _theta(self, example: Example) -> Potentials:
-        return self.layout_.theta(self.weights_, example, self.dtype)
+        theta = self.layout_.theta(self.weights_, example, self.dtype)
+        self.layout_.forget()
+        return theta
 
     def _infer(self, theta: Potentials, sample: Sample) -> Result:
         return infer(theta, self._trained_inference(), observed=sample.observed, dtype=self.dtype)
@@ -468,6 +474,14 @@ class CRF(ClassifierMixin, SpecParams):
             return [made(number) for number in range(len(X))]
         with ThreadPoolExecutor(self._jobs()) as pool:
             return list(pool.map(made, range(len(X))))
+
+    def fitted_module(self, kind: str = "unary", number: int = 0) -> Any:
+        """Return a copy of the network that is the energy of ``kind`` (of type ``number``), with the learned weights."""
+        check_is_fitted(self, "weights_")
+        block = getattr(self.layout_, {"unary": "unary", "pairwise": "factors"}[kind])[number]
+        if not isinstance(block.energy, NetworkEnergy):
+            raise InputError(f"the {kind} energy is {block.energy!r}, not a network.")
+        return block.energy.fitted(self.weights_[block.start : block.stop])
 
     def save(self, path: Any) -> None:
         """Write the model to a file that :func:`backfield.load` reads back without running code."""
@@ -509,7 +523,7 @@ class IndependentProblem(Problem):
         value, d_unary = pieces(theta.unary_flat, ptr, known, entries, np.ones(len(known)))
         wrong = float((argmax_labels(theta)[known] != labels[known]).sum())
         d_theta = Potentials.from_flat(graph, d_unary, theta.factors_flat)
-        gradient = Layout(self.layout.unary, [], self.n_weights).vjp(Example(example.graph, example.unary, []), d_theta)
+        gradient = Layout(self.layout.unary, [], self.n_weights).vjp(Example(example.graph, example.unary, []), d_theta, w)
         return _Sum(float(value), gradient, wrong, 0)
 
 

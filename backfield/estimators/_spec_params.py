@@ -8,6 +8,8 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from backfield._component import Component, get, names
+from backfield.energies import Network
+from backfield.energies.network import is_module
 from backfield.errors import InputError
 
 #: Which rooms a parameter may name a part of.
@@ -26,6 +28,8 @@ def part_of(parameter: str, spec: Any) -> Component:
     """Return the part that a parameter names, from whichever of its rooms has it."""
     if isinstance(spec, Component):
         return spec
+    if "energies" in ROOMS[parameter] and is_module(spec):
+        return Network(spec)
     rooms = ROOMS[parameter]
     if isinstance(spec, str):
         name = spec.split("(")[0].strip()

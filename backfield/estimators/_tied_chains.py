@@ -33,7 +33,11 @@ class TiedChainProblem(Problem):
         layout = problem.layout
         plain = isinstance(objective, SurrogateLikelihood) and objective.clamped is None
         exact = method is not None and method.name in ("chain", "exact")
-        one = len(layout.unary) == 1 and (not layout.factors or layout.factors[0].n_features == 0)
+        one = (
+            len(layout.unary) == 1
+            and not layout.unary[0].energy.whole
+            and (not layout.factors or layout.factors[0].n_features == 0)
+        )
         return plain and exact and one and all(_is_simple(example) for example in problem.examples)
 
     def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:

@@ -27,7 +27,7 @@ class GridCRF(OneLabelSetCRF):
         How the loss is differentiated through inference.
     learner : str
     unary, pairwise : str
-        Energies: ``linear``, ``constant``, ``zero``; ``unary`` may be a :class:`Classifier`.
+        Energies: ``linear``, ``constant``, ``zero``, or a :class:`Network`; ``unary`` may be a :class:`Classifier`.
     decoder : str
         ``max_marginal``, ``map`` or ``soft``.
     l2 : float or dict

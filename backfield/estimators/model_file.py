@@ -20,6 +20,7 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from backfield._component import Component, get
+from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
@@ -53,8 +54,12 @@ def save(estimator: Any, path: Any) -> None:
     write_atomically(path, format_tensors(tensors, metadata={"backfield": json.dumps(text)}))
 
 
-def load(path: Any) -> Any:
-    """Read an estimator that :meth:`save` wrote."""
+def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
+    """Read an estimator that :meth:`save` wrote.
+
+    No code is run. A model with networks as energies holds their numbers and says where the class was imported from; pass
+    a module of that class as ``unary`` or ``pairwise``, and the numbers are put into a copy of it.
+    """
     from backfield import estimators
 
     text, tensors = _read(Path(path))
@@ -62,6 +67,10 @@ def load(path: Any) -> Any:
     if cls is None:
         raise InputError(f"{path}: made by an estimator that this version does not know ({text.get('estimator')!r}).")
     try:
+        modules = {"unary": unary, "factors": pairwise}
+        for kind, module in (("unary", unary), ("pairwise", pairwise)):
+            if module is not None:
+                text["params"][kind] = module
         estimator = cls(**text["params"])
         estimator.classes_ = np.asarray(text["classes"])
         estimator.layout_ = Layout()
@@ -69,12 +78,14 @@ def load(path: Any) -> Any:
             for number, (spec, extra, n_features, n_outputs, intercept) in enumerate(text["layout"][kind]):
                 prefix = f"{kind}.{number}."
                 arrays = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
-                energy = _energy(spec, extra, arrays)
+                energy = _energy(spec, extra, arrays, modules[kind])
                 estimator.layout_.add(kind, energy, n_features, n_outputs, intercept)
         estimator.weights_ = tensors["weights"]
         estimator.trace_ = text["trace"]
         estimator.converged_ = text["converged"]
         estimator.n_features_in_ = estimator.layout_.unary[0].n_features
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(f"{path}: the file is damaged or not a backfield model ({error}).") from error
     if estimator.weights_.shape != (estimator.layout_.n_weights,):
@@ -135,11 +146,15 @@ def _arrays(energy: Any) -> dict[str, np.ndarray]:
         return {"ptr": energy.ptr, "labels": energy.labels}
     if isinstance(energy, OracleEnergy) and energy.function is not None:
         return energy.function.arrays()
+    if isinstance(energy, NetworkEnergy):
+        return energy.arrays()
     return {}
 
 
-def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarray]) -> Any:
-    """Make an energy again from its spec and arrays."""
+def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarray], module: Any) -> Any:
+    """Make an energy again from its spec and arrays; a network from a module of the user's."""
+    if spec.startswith("network("):
+        return NetworkEnergy.from_arrays(get("energies", spec).module, arrays, module)
     if extra is not None:
         oracle = get("oracles", spec)
         function = oracle.function_class.from_arrays(arrays, extra["function"]) if extra["function"] else None
@@ -149,8 +164,8 @@ def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarra
 
 
 def _json_value(key: str, value: Any) -> Any:
-    if isinstance(value, Component):
-        return repr(value)
+    if isinstance(value, Component) or is_module(value):
+        return repr(value if isinstance(value, Component) else Network(value))
     if isinstance(value, np.generic):
         return value.item()
     try:
