@@ -16,7 +16,7 @@ from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
 from backfield.inference._base import ExactInference
 from backfield.map_solvers import MapResult
-from backfield.objectives import Marginal, Objective, Setting, Target, get_objective
+from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
 
 #: Sums of so many potentials as fit into memory stay finite.
 LARGEST = {np.dtype("float32"): 1e30, np.dtype("float64"): 1e150}
@@ -82,7 +82,8 @@ def value_and_gradient(
     labels : (n,) ints, (n, L) bools or (n, L) floats
         What the loss sees: labels, -1 = hidden, a mask of allowed labels, or probabilities of labels (soft targets).
     loss : str
-        A loss on marginals or an objective, such as ``"univariate_logistic"``.
+        A loss on marginals or an objective, such as ``"univariate_logistic"``; or a name of JGMT, such as
+        ``"trunc_cl_trw_5"``, which brings inference and gradient along.
     inference : str, optional
         The method that the loss goes through; objectives that need none ignore it.
     gradient : str, optional
@@ -148,6 +149,7 @@ def prepare(
 ) -> tuple[Objective, Setting, Target]:
     """Check a combination of loss, inference and gradient, and the labels of one example."""
     objective = get_objective(loss)
+    inference, gradient = named_setting(loss, inference, gradient)
     setting = make_setting(objective, inference, gradient, seed)
     graph = theta.graph
     restriction = None
@@ -158,6 +160,19 @@ def prepare(
     target = Target(as_labeling(graph, labels), restriction, checked_weights(graph, weights))
     objective.admit(target)
     return objective, setting, target
+
+
+def named_setting(loss: Any, inference: Any, gradient: Any) -> tuple[Any, Any]:
+    """Return inference and gradient, which a loss with a name of JGMT brings along."""
+    alias = jgmt_alias(loss)
+    if alias is None:
+        return inference, gradient
+    if inference is not None or gradient is not None:
+        raise InputError(
+            f"{loss!r} names inference and gradient, too: leave inference= and gradient= out, or write loss={alias.loss!r}, "
+            f"inference={alias.inference!r}, gradient={alias.gradient!r} and change that."
+        )
+    return alias.inference, alias.gradient
 
 
 def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int = 0) -> Setting:

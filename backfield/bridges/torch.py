@@ -23,7 +23,7 @@ from backfield.graph import Graph
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import _factor_shapes
-from backfield.objectives import Objective, Setting, Target, get_objective
+from backfield.objectives import Objective, Setting, Target, get_objective, jgmt_alias
 
 _warned_of_copies = False
 
@@ -146,7 +146,7 @@ class CRFLayer(torch.nn.Module):
         targets = []
         for k, (graph, one) in enumerate(zip(batch.tables.graphs, batch.each(labels, "labels"), strict=True)):
             target = Target(as_labeling(graph, one), restrictions[k], checked_weights(graph, per_label[k]))
-            objective.check_target(target)
+            objective.admit(target)
             targets.append(target)
         task = LossTask(batch.tables, objective, setting._replace(seed=seed), targets, batch.batched)
         values = Loss.apply(task, *batch.tensors).to(batch.device)
@@ -179,7 +179,9 @@ class CRFLayer(torch.nn.Module):
         """Return a loss and its checked setting; those of specs are kept, as parsing one takes a while."""
         if isinstance(loss, str) and loss in self._objectives:
             return self._objectives[loss]
-        objective = get_objective(loss)
+        objective, alias = get_objective(loss), jgmt_alias(loss)
+        if alias is not None and alias.inference is not None:
+            raise InputError(f"{loss!r} names an inference, which a layer has: write CRFLayer(..., {alias.inference!r}).")
         setting = make_setting(objective, self.inference, self.gradient if objective.needs_inference else None)
         if isinstance(loss, str):
             self._objectives[loss] = objective, setting

@@ -34,7 +34,7 @@ from backfield.inference import Inference, Result
 from backfield.learners import Learner
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.losses._base import unary_entries
-from backfield.objectives import Target, get_objective
+from backfield.objectives import Target, get_objective, jgmt_alias
 from backfield.objectives._base import argmax_labels, balanced
 from backfield.objectives.piecewise import pieces
 from backfield.problem import Example, Layout, Problem, Rows, _Sum
@@ -366,8 +366,8 @@ class CRF(ClassifierMixin, SpecParams):
         return weight
 
     def _problem(self, examples: Sequence[Example], survey: Survey | None = None) -> Problem:
-        objective = get_objective(self.loss)
-        gradient = self.gradient if objective.needs_inference else None
+        objective, alias = get_objective(self.loss), jgmt_alias(self.loss)
+        gradient = (self.gradient if alias is None else alias.gradient) if objective.needs_inference else None
         setting = make_setting(objective, self._trained_inference(), gradient, self._seed())
         options: dict[str, Any] = {"l2": self.l2, "dtype": self.dtype, "n_jobs": self._jobs()}
         options["labelled"] = survey.labelled if survey is not None else None
@@ -389,7 +389,9 @@ class CRF(ClassifierMixin, SpecParams):
         return learner.fit(problem, np.zeros(self.layout_.n_weights), seed=self._seed()).w
 
     def _trained_inference(self) -> Inference:
-        return part_of("inference", self.inference)  # type: ignore[return-value]
+        alias = jgmt_alias(self.loss)
+        spec = self.inference if alias is None or alias.inference is None else alias.inference
+        return part_of("inference", spec)  # type: ignore[return-value]
 
     def _learner(self) -> Any:
         return part_of("learner", self.learner)

@@ -11,6 +11,7 @@ from backfield._component import Component, get, names
 from backfield.energies import Network
 from backfield.energies.network import is_module
 from backfield.errors import InputError
+from backfield.objectives import jgmt_alias
 
 #: Which rooms a parameter may name a part of.
 ROOMS = {
@@ -30,6 +31,9 @@ def part_of(parameter: str, spec: Any) -> Component:
         return spec
     if "energies" in ROOMS[parameter] and is_module(spec):
         return Network(spec)
+    alias = jgmt_alias(spec) if parameter == "loss" else None
+    if alias is not None:
+        spec = alias.loss
     rooms = ROOMS[parameter]
     if isinstance(spec, str):
         name = spec.split("(")[0].strip()

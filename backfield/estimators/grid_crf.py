@@ -22,7 +22,8 @@ class GridCRF(OneLabelSetCRF):
     inference : str
         Spec of the inference that is trained through and used to predict.
     loss : str
-        A loss on marginals or an objective.
+        A loss on marginals or an objective; or a name of JGMT such as ``trunc_cl_trw_5``, whose inference and gradient are
+        then used instead of the two other parameters.
     gradient : str or None
         How the loss is differentiated through inference.
     learner : str

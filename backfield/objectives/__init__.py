@@ -15,6 +15,7 @@ from backfield.objectives.expectation import ContrastiveDivergence as Contrastiv
 from backfield.objectives.expectation import MaximumMarginal as MaximumMarginal
 from backfield.objectives.expectation import PseudoMarginal as PseudoMarginal
 from backfield.objectives.expectation import SaddlePoint as SaddlePoint
+from backfield.objectives.jgmt import jgmt_alias as jgmt_alias
 from backfield.objectives.marginal import Marginal as Marginal
 from backfield.objectives.marginal_perturb_and_map import MarginalPerturbAndMap as MarginalPerturbAndMap
 from backfield.objectives.max_margin import MaxMargin as MaxMargin
@@ -31,6 +32,9 @@ def get_objective(loss: object) -> Objective:
         return loss
     if isinstance(loss, _Loss):
         return Marginal(loss)
+    alias = jgmt_alias(loss)
+    if alias is not None:
+        return get_objective(alias.loss)
     name = _parse(loss)[0] if isinstance(loss, str) else ""
     if name in _names("objectives"):
         return _get("objectives", loss)
