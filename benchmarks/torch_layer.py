@@ -42,6 +42,7 @@ def main():
         objective, setting, target = prepare(theta, labels.ravel(), LOSS, INFERENCE, "truncated", None, None, 0)
         layer, known = CRFLayer(graph, 2, inference=INFERENCE), torch.from_numpy(labels)
         d_mu = torch.from_numpy(rng.normal(size=(100, 100, 2)).astype(dtype))
+        d_flat = d_mu.numpy().reshape(-1)
 
         def through_loss(layer=layer, unary=unary, factors=factors, known=known):
             unary.grad = factors.grad = None
@@ -51,7 +52,7 @@ def main():
             unary.grad = factors.grad = None
             layer.marginals(unary, factors, cliques=False).unary.backward(d_mu)
 
-        def bare_marginals(theta=theta, method=setting.inference, d_mu=d_mu.numpy().reshape(-1)):
+        def bare_marginals(theta=theta, method=setting.inference, d_mu=d_flat):
             engine = method.engine(theta)
             tape = Tape(engine, method, 2**30)
             engine.marginals(tape.last, factors=False)
@@ -60,7 +61,10 @@ def main():
             tape.unwind(d_state, d_theta)
             return d_theta.potentials(theta.graph)
 
-        bare, loss = best(lambda t=theta, g=target, s=setting: objective.value_and_dtheta(t, g, s), through_loss)
+        def bare_loss(objective=objective, theta=theta, target=target, setting=setting):
+            return objective.value_and_dtheta(theta, target, setting)
+
+        bare, loss = best(bare_loss, through_loss)
         bare_mu, marginals = best(bare_marginals, through_marginals)
         print(f"{np.dtype(dtype).name}  loss:      bare {bare:.3f} ms, layer {loss:.3f} ms, ratio {loss / bare:.3f}")
         print(
