@@ -244,15 +244,18 @@ class Problem:
         def evaluate(first: int, last: int) -> _Sum:
             return self._chunk(w, chosen[first:last], seed)
 
-        # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
-        n_chunks = N_CHUNKS if self.n_weights < 2**16 else N_CHUNKS // 8
-        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add, n_chunks)
+        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add, self._n_chunks(len(chosen)))
         value = total.value / labelled + float(w @ (self.ridge * w))
         gradient = total.gradient / labelled + 2 * self.ridge * w
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             value = np.inf  # a learner takes it for too long a step
         errors = total.wrong / labelled if not np.isnan(total.wrong) else float("nan")
         return Evaluation(float(value), gradient, errors, total.sweeps, total.truncated)
+
+    def _n_chunks(self, count: int) -> int:
+        """Return into how many chunks ``count`` examples are cut."""
+        # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
+        return N_CHUNKS if self.n_weights < 2**16 else N_CHUNKS // 8
 
     def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
         """Sum over some examples, in order."""

@@ -38,7 +38,7 @@ class TiedChainProblem(Problem):
             and not layout.unary[0].energy.whole
             and (not layout.factors or layout.factors[0].n_features == 0)
         )
-        return plain and exact and one and all(_is_simple(example) for example in problem.examples)
+        return plain and exact and one and all(is_simple(example) for example in problem.examples)
 
     def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
         cache = self.__dict__.setdefault("_stacked", {})
@@ -86,7 +86,8 @@ class TiedChainProblem(Problem):
         return _Sum(float(value), gradient, wrong, 0)
 
 
-def _is_simple(example: Example) -> bool:
+def is_simple(example: Example) -> bool:
+    """Whether every label is known and counts the same."""
     target = example.target
     return (
         target is not None

@@ -13,6 +13,7 @@ from backfield.estimators._base import OneLabelSetCRF
 from backfield.estimators._lazy import is_lazy, opened
 from backfield.estimators._survey import Survey
 from backfield.estimators._tied_chains import TiedChainProblem
+from backfield.estimators._tied_maxima import TiedMaximaProblem
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph
 from backfield.problem import Example, Problem
@@ -59,8 +60,9 @@ class ChainCRF(OneLabelSetCRF):
 
     def _problem(self, examples: Sequence[Example], survey: Survey | None = None) -> Problem:
         problem = super()._problem(examples, survey)
-        if not is_lazy(examples) and TiedChainProblem.applies(problem):
-            problem.__class__ = TiedChainProblem
+        for faster in (TiedChainProblem, TiedMaximaProblem):
+            if not is_lazy(examples) and faster.applies(problem):
+                problem.__class__ = faster
         return problem
 
     def _learn_features(self, X: Any) -> None:

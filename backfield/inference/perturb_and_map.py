@@ -67,8 +67,13 @@ class PerturbAndMap(Inference, name="perturb_and_map"):
 
 def gumbel(theta: Potentials, seed: int, sample: int) -> np.ndarray:
     """Return zero-mean Gumbel noise, flat as the unary tables; a function of seed and sample alone."""
+    return gumbel_numbers(len(theta.unary_flat), seed, sample)
+
+
+def gumbel_numbers(size: int, seed: int, sample: int) -> np.ndarray:
+    """Return so many independent zero-mean Gumbel numbers."""
     rng = np.random.default_rng((abs(int(seed)), sample))
-    return rng.gumbel(size=len(theta.unary_flat)) - np.euler_gamma
+    return rng.gumbel(size=size) - np.euler_gamma
 
 
 def maximiser(theta: Potentials, solver: str = "auto") -> Any:

@@ -1,0 +1,58 @@
+"""The fast path of maxima over chains computes what the general one does."""
+
+import numpy as np
+import pytest
+
+import backfield as bf
+from backfield.estimators._tied_maxima import TiedMaximaProblem
+from backfield.problem import Problem
+
+LOSSES = ["max_margin", "perturb_and_map(n_samples=2)", "marginal_perturb_and_map(n_samples=2)"]
+
+
+def chains(seed=0, n=21):
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(rng.integers(1, 7), 4)) for _ in range(n)]
+    return X, [rng.integers(0, 3, len(x)) for x in X]
+
+
+def problem_of(X, Y, **options):
+    model, kept = bf.ChainCRF(learner="sgd(epochs=0)", n_labels=3, **options), []
+    make = model._problem
+    model._problem = lambda *parts: kept.append(make(*parts)) or kept[-1]
+    model.fit(X, Y)
+    return kept[-1]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("pairwise", ["linear", "zero"])
+def test_equals_the_general_path(loss, pairwise):
+    X, Y = chains()
+    fast = problem_of(X, Y, loss=loss, pairwise=pairwise, l2=1e-2)
+    assert type(fast) is TiedMaximaProblem
+    slow = fast.over(fast.examples, fast.labelled)
+    assert type(slow) is Problem
+    w = np.random.default_rng(1).normal(size=fast.n_weights)
+    for batch in (None, np.array([3, 0, 20]), np.arange(17)):
+        mine, theirs = (each.value_and_gradient(w, batch, seed=7) for each in (fast, slow))
+        assert mine.value == pytest.approx(theirs.value, rel=1e-12)
+        assert np.allclose(mine.gradient, theirs.gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_applies_only_where_it_is_the_same():
+    X, Y = chains()
+    hidden = [y.copy() for y in Y]
+    hidden[0][0] = -1
+    assert type(problem_of(X, hidden, loss="max_margin")) is Problem
+    assert type(problem_of(X, Y, loss="max_margin", class_weight={0: 2.0})) is Problem
+    assert type(problem_of(X, Y, loss="max_margin(solver='icm')")) is Problem
+    assert type(problem_of(X, Y, loss="marginal_perturb_and_map(reduction=False)")) is Problem
+
+
+def test_threads_do_not_change_the_result():
+    X, Y = chains()
+    learner = "sgd(epochs=3, batch_size=16, schedule='lambda', average=True)"
+    first, second = (
+        bf.ChainCRF(loss="marginal_perturb_and_map", learner=learner, n_labels=3, n_jobs=n).fit(X, Y) for n in (1, 3)
+    )
+    assert np.array_equal(first.weights_, second.weights_)
