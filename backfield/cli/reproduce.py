@@ -96,7 +96,7 @@ def _print(found: dict[str, Any]) -> None:
     from backfield.cli._console import console
 
     out = console()
-    columns = list(dict.fromkeys(key for row in found["rows"] for key in row if not isinstance(row[key], list)))
+    columns = list(dict.fromkeys(key for row in found["rows"] for key in row if not isinstance(row[key], list | dict)))
     table = Table(box=box.SIMPLE)
     for column in columns:
         table.add_column(escape(column), overflow="fold")

@@ -49,7 +49,7 @@ def _rows(name: str, unary: str, pairwise: str, cell: dict[str, Any]) -> list[di
     test = {**head, "what": "test error", "paper": paper, "ours": cell["test"], "rounds": cell["rounds"]}
     test |= {"processor_seconds": cell["processor_seconds"], "curve": cell["curve"]}
     if unary == pairwise and cell["functions"] is not None:
-        test["functions"] = [cell["functions"]]
+        test["functions"] = cell["functions"]
     # The train errors of the paper are in an appendix that is not to be had.
     return [test, {**head, "what": "train error", "paper": None, "ours": cell["train"], "rounds": cell["rounds"]}]
 
