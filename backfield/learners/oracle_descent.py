@@ -25,10 +25,12 @@ from backfield._component import get
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
 from backfield.graph import Potentials
+from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import factor_entries, one_hot
 from backfield.inference._smoothed_lp import biases
 from backfield.inference.smoothed_lp import SmoothedLP
 from backfield.learners._base import Learner, number, whole
+from backfield.learners._problem import dot
 from backfield.learners._run import Outcome, Restored, Run
 from backfield.objectives._base import Conditioned, argmax_labels, both
 from backfield.objectives.max_margin import margin
@@ -184,6 +186,7 @@ class _Memory:
     messages: np.ndarray
     plain: np.ndarray  # messages of the model without the margin
     scores: Potentials  # f of all rows, without eps
+    restriction: Restriction | None  # to the known labels, where some are hidden
     dual: float = 0.0
     wrong: int = 0
 
@@ -239,6 +242,7 @@ class _Descent:
             messages=np.zeros(n_messages),
             plain=np.zeros(n_messages),
             scores=zero,
+            restriction=None if (labels >= 0).all() else both(graph, target),
         )
 
     # ---- starting, keeping and going on ----
@@ -377,18 +381,17 @@ class _Descent:
 
     def _clamped(self, memory: _Memory) -> Potentials:
         """Return the marginals given the known labels, without the margin."""
-        assert memory.example.target is not None
-        model = Conditioned(self._theta(memory), both(memory.example.graph, memory.example.target))
+        model = Conditioned(self._theta(memory), memory.restriction)
         assert model.theta is not None  # something is hidden
         return model.expand(model.method(self.method).infer(model.theta).marginals)
 
     def _right(self, memory: _Memory, target: Potentials) -> float:
         """Return eps f·q + eps H(q): what the labels are worth."""
         q = target.vector()
-        value = float(memory.scores.vector() @ q)
+        value = dot(memory.scores.vector(), q)
         if not memory.complete:
             q = q[q > 0]
-            value -= float(q @ np.log(q))
+            value -= dot(q, np.log(q))
         return self.learner.eps * value
 
     def _look(self, memory: _Memory) -> None:
