@@ -48,4 +48,5 @@ def test_tutorial(path, tmp_path, monkeypatch, capsys):
 
 
 def test_there_are_tutorials():
-    assert {path.stem for path in TUTORIALS} >= {"image_folder", "tagger", "superpixels", "partial_labels", "trees_as_energies"}
+    wanted = {"image_folder", "tagger", "superpixels", "partial_labels", "trees_as_energies"}
+    assert {path.stem for path in TUTORIALS} >= wanted
