@@ -28,7 +28,8 @@ class GridCRF(OneLabelSetCRF):
         How the loss is differentiated through inference.
     learner : str
     unary, pairwise : str
-        Energies: ``linear``, ``constant``, ``zero``, or a :class:`Network`; ``unary`` may be a :class:`Classifier`.
+        Energies: ``linear``, ``constant``, ``zero``, or a :class:`Network`; ``unary`` may be a :class:`Classifier`. With
+        ``learner="oracle_descent"``, oracles: also ``boosted_trees``, ``mlp`` or one of your own.
     decoder : str
         ``max_marginal``, ``map`` or ``soft``.
     l2 : float or dict

@@ -54,6 +54,18 @@ def test_images_in_masks_out(call, folder, model, tmp_path):
     assert (masks[0] == np.asarray(Image.open(folder / "masks" / "0.png"))).mean() > 0.9
 
 
+def test_functions_of_oracles(call, folder, tmp_path):
+    pytest.importorskip("lightgbm")
+    options = ["--unary", "boosted_trees", "--pairwise", "linear", "--learner", "oracle_descent(n_rounds=4)"]
+    options += ["--inference", "smoothed_lp(n_iter=25)", "--validation", "0.25", "--quiet", "-o", tmp_path / "m.bf"]
+    code, _, err = call("fit", folder, *options)
+    assert (code, err) == (0, "")
+    code, out, _ = call("evaluate", tmp_path / "m.bf", folder, "--json")
+    assert code == 0 and json.loads(out)["accuracy"] > 0.8
+    code, _, err = call("fit", folder, "--unary", "boosted_trees", "--quiet", "-o", tmp_path / "n.bf")
+    assert code == 2 and "it needs learner='oracle_descent'" in err
+
+
 def test_the_model_remembers_its_features(call, folder, model):
     crf = bf.load(model)
     assert crf.preprocessing_["edges"] == "difference" and len(crf.preprocessing_["thresholds"]["difference"]) == 10
