@@ -14,6 +14,7 @@ import numpy as np
 
 from backfield._numeric import inlined, kernel, label_count
 from backfield._unrolled import small_array, unrolled_kernel
+from backfield._vector_math import vector_exp, vector_log
 from backfield.graph import Graph, Potentials
 from backfield.inference._base import Adjoint
 from backfield.inference._messages import MessageEngine
@@ -66,6 +67,7 @@ class GeneralEngine(MessageEngine):
         n_labels = theta.graph.n_labels
         self.count = label_count(n_labels) if n_labels is not None and n_labels <= MOST_UNROLLED else None
         self.keep = damping if damping > 0 else None
+        self.uniform = float(rho[0]) if len(rho) and (rho == rho[0]).all() else None
         self.psi_unary = np.empty_like(theta.unary_flat)
         self.psi = np.empty_like(theta.factors_flat)
         _shift(layout.var_ptr, np.ones(theta.graph.n_variables), theta.unary_flat, self.psi_unary)
@@ -83,14 +85,14 @@ class GeneralEngine(MessageEngine):
         """Update every message once."""
         flooding = self.schedule.flooding
         source = state.copy() if flooding else state
-        args = self.psi_unary, self.psi, self.rho, self.keep, flooding, source, state
+        args = self.uniform, self.psi_unary, self.psi, self.rho, self.keep, flooding, source, state
         _sweep(self.theta.graph.layout, self.program, self.count, self.wide, self.schedule.backward(t), *args)
 
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
         flooding = self.schedule.flooding
         current = before if flooding else after
-        args = self.psi_unary, self.psi, self.rho, self.keep, flooding, before, after, current, d_state
+        args = self.uniform, self.psi_unary, self.psi, self.rho, self.keep, flooding, before, after, current, d_state
         into = d_theta.unary, d_theta.factors
         forward = not self.schedule.backward(t)
         _sweep_vjp(self.theta.graph.layout, self.program, self.count, self.wide, forward, *args, *into)
@@ -98,7 +100,7 @@ class GeneralEngine(MessageEngine):
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
         mu = np.empty_like(self.psi_unary)
-        _beliefs(self.theta.graph.layout, self.count, self.psi_unary, self.rho, state, mu)
+        _beliefs(self.theta.graph.layout, self.count, self.uniform, self.psi_unary, self.rho, state, mu)
         return mu
 
     def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
@@ -133,35 +135,34 @@ def _power(x, rho):  # type: ignore[no-untyped-def]
         return x
     if rho == 0.5:
         return np.sqrt(x)
-    return x ** type(x)(rho)
+    return vector_exp(type(x)(rho) * vector_log(x))
 
 
 @unrolled_kernel
-def _products(layout, count, psi_u, rho, m, b):  # type: ignore[no-untyped-def]
-    """Write psi_i prod_d m_d^rho_d to b."""
+def _products(layout, count, uniform, psi_u, rho, m, b):  # type: ignore[no-untyped-def]
+    """Write psi_i prod_d m_d^rho_d to b; with one rho for all (``uniform``) the power is taken once per variable."""
     scope, slot_factor = layout.scope, layout.slot_factor
-    b[:] = psi_u
+    for a in range(len(b)):
+        b[a] = m.dtype.type(1)
     if count is None:
         for k in range(len(scope)):
-            start, power = layout.var_ptr[scope[k]], rho[slot_factor[k]]
-            first = layout.msg_ptr[k]
+            start, first = layout.var_ptr[scope[k]], layout.msg_ptr[k]
             for x in range(layout.msg_ptr[k + 1] - first):
-                b[start + x] *= _power(m[first + x], power)
+                b[start + x] *= m[first + x] if uniform is not None else _power(m[first + x], rho[slot_factor[k]])
     else:
         L = len(count)
         product, message, value = b.reshape((-1, L)), m.reshape((-1, L)), small_array(count, m)
         for k in range(len(scope)):
-            i, power = np.uint64(scope[k]), rho[slot_factor[k]]
+            i = np.uint64(scope[k])
             for x in range(L):
-                value[x] = message[k, x]
-            if power == 0.5:
-                for x in range(L):
-                    value[x] = np.sqrt(value[x])
-            elif power != 1:
-                for x in range(L):
-                    value[x] = value[x] ** m.dtype.type(power)
+                value[x] = message[k, x] if uniform is not None else _power(message[k, x], rho[slot_factor[k]])
             for x in range(L):
                 product[i, x] *= value[x]
+    if uniform is not None and uniform != 1:
+        for a in range(len(b)):
+            b[a] = np.sqrt(b[a]) if uniform == 0.5 else vector_exp(b.dtype.type(uniform) * vector_log(b[a]))
+    for a in range(len(b)):
+        b[a] *= psi_u[a]
 
 
 # Factors of two variables are written out in both sweeps: a call counts references for every array it is handed, which
@@ -213,12 +214,12 @@ def _scratch(layout):  # type: ignore[no-untyped-def]
 
 
 @unrolled_kernel
-def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flooding, source, state):  # type: ignore[no-untyped-def]
+def _sweep(layout, program, count, wide, backward, uniform, psi_u, psi, rho, damping, flooding, source, state):  # type: ignore[no-untyped-def]
     """Update every message; ``count`` has as many items as every variable has labels, or is None."""
     labels, together, arity = _scratch(layout)
     dtype = state.dtype
     b = np.empty_like(psi_u)
-    _products(layout, count, psi_u, rho, source, b)
+    _products(layout, count, uniform, psi_u, rho, source, b)
     if count is None:
         q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
     else:
@@ -274,21 +275,21 @@ def _sweep(layout, program, count, wide, backward, psi_u, psi, rho, damping, flo
                     out[x] = np.sqrt(out[x])
             elif power != 1:
                 for x in range(size):
-                    out[x] = out[x] ** dtype.type(power)
+                    out[x] = vector_exp(dtype.type(power) * vector_log(out[x]))
             for x in range(size):
                 b[unary + x] *= out[x]
 
 
 @unrolled_kernel
 def _sweep_vjp(  # type: ignore[no-untyped-def]
-    layout, program, count, wide, backward, psi_u, psi, rho, damping, flooding, before, after, current, d_state,
-    d_unary, d_factors,
+    layout, program, count, wide, backward, uniform, psi_u, psi, rho, damping, flooding, before, after, current,
+    d_state, d_unary, d_factors,
 ):  # fmt: skip
     """Undo one sweep; ``current`` starts as the state after it (flooding: before it) and is rolled back."""
     labels, together, arity = _scratch(layout)
     dtype = before.dtype
     b = np.empty_like(psi_u)
-    _products(layout, count, psi_u, rho, current, b)
+    _products(layout, count, uniform, psi_u, rho, current, b)
     if count is None:
         q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
         h, share = np.empty(labels, dtype), np.empty(labels, dtype)
@@ -340,7 +341,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                     old[x] = np.sqrt(old[x])
             elif power != 1:
                 for x in range(size):
-                    old[x] = old[x] ** factor
+                    old[x] = vector_exp(factor * vector_log(old[x]))
             for x in range(size):
                 b[unary + x] *= old[x]
         excess = dtype.type(0)
@@ -462,9 +463,9 @@ def _distribute(layout, count, rho, running, d_state, d_unary):  # type: ignore[
 
 
 @kernel
-def _beliefs(layout, count, psi_u, rho, m, mu):  # type: ignore[no-untyped-def]
+def _beliefs(layout, count, uniform, psi_u, rho, m, mu):  # type: ignore[no-untyped-def]
     labels, var_ptr = layout.labels, layout.var_ptr
-    _products(layout, count, psi_u, rho, m, mu)
+    _products(layout, count, uniform, psi_u, rho, m, mu)
     for i in range(len(labels)):
         total = mu.dtype.type(0)
         for a in range(var_ptr[i], var_ptr[i + 1]):

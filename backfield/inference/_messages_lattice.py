@@ -38,6 +38,7 @@ from backfield.inference._messages import MessageEngine
 from backfield.inference._schedule import Schedule
 
 _ROWS_AT_ONCE = 64
+_CACHE = 2**21  # bytes of a second-level cache
 _BLOCK = 1024  # nodes in one vector loop: large against its set-up, small enough to stay in the first cache
 
 
@@ -51,6 +52,8 @@ class LatticeEngine(MessageEngine):
         self.power = float(rho[0])
         rows, columns = graph.shape
         self.stride = (columns + 1) // 2 + 1
+        numbers = _CACHE // theta.dtype.itemsize // (2 * (4 * 3 + 2 * 4 + 2))  # a place has tables, messages, unary terms
+        self.together = max(1, (numbers - _BLOCK) // (2 * self.stride))
         shape = (2, ((rows + 1) // 2 + 4) * self.stride + 1)
         self.u = np.zeros((2, *shape), theta.dtype)
         self.tables = np.zeros((4, 3, *shape), theta.dtype)  # direction from the red end; a, b, c
@@ -78,7 +81,7 @@ class LatticeEngine(MessageEngine):
 
     def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
         """Do several sweeps in one call."""
-        _sweeps(last - first, self.stride, self.power, self.u, self.tables, state)
+        _sweeps(last - first, self.together, self.stride, self.power, self.u, self.tables, state)
 
     def adjoint(self) -> LatticeAdjoint:
         """Return a collector in the layout of the kernels."""
@@ -250,44 +253,56 @@ def _neighbour(colour, parity, stride, d):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweeps(count, stride, power, u, tables, m):  # type: ignore[no-untyped-def]
-    """Sweep ``count`` times. One loop per direction: beyond about six arrays a loop is not vectorised."""
+def _sweeps(count, together, stride, power, u, tables, m):  # type: ignore[no-untyped-def]
+    """Sweep ``count`` times. One loop per direction: beyond about six arrays a loop is not vectorised.
+
+    Black nodes follow the red ones at a distance of one row, and the next sweep follows at one row more, ``together``
+    sweeps at a time: a large grid then goes through memory once for several sweeps, not twice for each.
+    """
     first, last = stride, u.shape[2] - stride - 1
     F = np.empty(_BLOCK, u.dtype)
     rho = u.dtype.type(power)
-    for half in range(4 * count):
-        colour, parity = half // 2 % 2, half % 2
-        for start in range(first, last, _BLOCK):
-            stop = min(start + _BLOCK, last)
-            size = stop - start
-            m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
-            m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
-            bias = u[colour, parity, start:stop]
-            if power == 1:
-                for k in range(size):
-                    F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
-            elif power == 0.5:
-                for k in range(size):
-                    F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
-            else:
-                for k in range(size):
-                    F[k] = bias[k] * vector_exp(rho * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
-            for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
-                incoming = m[colour, d, parity, start:stop]
-                out = m[1 - colour, d ^ 1, other, start + shift : stop + shift]
-                near, e, swap = start, d, 0
-                row = parity
-                if colour == 1:  # the table lies at the red neighbour, its label first
-                    near, e, swap, row = start + shift, d ^ 1, 2, other
-                far = near + size
-                a, b, c = (
-                    tables[e, swap, row, near:far],
-                    tables[e, 1, row, near:far],
-                    tables[e, 2 - swap, row, near:far],
-                )
-                for k in range(size):
-                    out[k] = (a[k] * incoming[k] + b[k] * F[k]) / (incoming[k] + c[k] * F[k])
+    done, step = 0, 0
+    while done < count:
+        halves = 2 * min(together, count - done)
+        block, half, parity = step // (2 * halves), step // 2 % halves, step % 2
+        lead = first + block * _BLOCK - half * stride
+        step += 1
+        if lead >= last and half == halves - 1 and parity == 1:
+            done, step = done + halves // 2, 0
+        start, stop = max(lead, first), min(lead + _BLOCK, last)
+        size = stop - start
+        if size <= 0:
+            continue
+        colour = half % 2
+        m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
+        m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
+        bias = u[colour, parity, start:stop]
+        if power == 1:
+            for k in range(size):
+                F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
+        elif power == 0.5:
+            for k in range(size):
+                F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
+        else:
+            for k in range(size):
+                F[k] = bias[k] * vector_exp(rho * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+        for d in range(4):
+            other, shift = _neighbour(colour, parity, stride, d)
+            incoming = m[colour, d, parity, start:stop]
+            out = m[1 - colour, d ^ 1, other, start + shift : stop + shift]
+            near, e, swap = start, d, 0
+            row = parity
+            if colour == 1:  # the table lies at the red neighbour, its label first
+                near, e, swap, row = start + shift, d ^ 1, 2, other
+            far = near + size
+            a, b, c = (
+                tables[e, swap, row, near:far],
+                tables[e, 1, row, near:far],
+                tables[e, 2 - swap, row, near:far],
+            )
+            for k in range(size):
+                out[k] = (a[k] * incoming[k] + b[k] * F[k]) / (incoming[k] + c[k] * F[k])
 
 
 @kernel

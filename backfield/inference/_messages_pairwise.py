@@ -18,6 +18,7 @@ import numpy as np
 
 from backfield._numeric import kernel, label_count
 from backfield._unrolled import small_array, unrolled_kernel
+from backfield._vector_math import vector_exp, vector_log
 from backfield.graph import Graph, Potentials
 from backfield.inference._base import Adjoint
 from backfield.inference._messages import MessageEngine
@@ -249,7 +250,7 @@ def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u,
                 p[a] *= source[k, a] if uniform is not None else source[k, a] ** powers[k]
         if uniform is not None and uniform != 1:
             for a in range(L):
-                p[a] = np.sqrt(p[a]) if uniform == 0.5 else p[a] ** dtype.type(uniform)
+                p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(dtype.type(uniform) * vector_log(p[a]))
         for a in range(L):
             p[a] *= psi_u[i, a]
         for at in range(visits.ptr[g], visits.ptr[g + 1]):
@@ -309,7 +310,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
                 p[a] *= current[k, a] if uniform is not None else current[k, a] ** powers[k]
         if uniform is not None and uniform != 1:
             for a in range(L):
-                p[a] = np.sqrt(p[a]) if uniform == 0.5 else p[a] ** dtype.type(uniform)
+                p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(dtype.type(uniform) * vector_log(p[a]))
         for a in range(L):
             p[a] *= psi_u[i, a]
         for at in range(visits.ptr[g], visits.ptr[g + 1]):
@@ -393,7 +394,7 @@ def _beliefs(count, links, uniform, powers, psi_u, m, mu):  # type: ignore[no-un
                 p[a] *= m[s, a] if uniform is not None else m[s, a] ** powers[s]
         if uniform is not None and uniform != 1:
             for a in range(L):
-                p[a] = np.sqrt(p[a]) if uniform == 0.5 else p[a] ** dtype.type(uniform)
+                p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(dtype.type(uniform) * vector_log(p[a]))
         total = dtype.type(0)
         for a in range(L):
             p[a] *= psi_u[i, a]
