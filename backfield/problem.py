@@ -150,11 +150,26 @@ def _entries(where: _Table, index: Any, n_outputs: int) -> Any:
 
 
 def _assemble(blocks: list[Block], w: np.ndarray, parts: list[Rows | None], where: _Table, dtype: Any) -> np.ndarray:
+    present = [rows for rows in parts if rows is not None]
+    if where.size is not None and _in_turn([rows.index for rows in present], where.total // where.size):
+        # The usual case: the blocks follow each other and leave nothing out.
+        flat = [b.scores(w, rows).reshape(-1) for b, rows in zip(blocks, parts, strict=True) if rows is not None]
+        return (flat[0] if len(flat) == 1 else np.concatenate(flat)).astype(dtype, copy=False)
     out = np.zeros(where.total, dtype)
     for block, rows in zip(blocks, parts, strict=True):
         if rows is not None:
             out[_entries(where, rows.index, block.n_outputs)] = block.scores(w, rows).reshape(-1)
     return out
+
+
+def _in_turn(indices: list[Any], total: int) -> bool:
+    """Whether slices follow each other from 0 to ``total``."""
+    at = 0
+    for index in indices:
+        if not isinstance(index, slice) or index.start != at:
+            return False
+        at = index.stop
+    return at == total
 
 
 class Evaluation(NamedTuple):
@@ -262,6 +277,8 @@ class Problem:
         value, wrong, sweeps, truncated = 0.0, 0.0, 0, 0
         gradient = np.zeros(self.n_weights)
         for number in numbers:
+            if self._labelled[number] == 0:
+                continue
             example = self.examples[number]
             part = self._one(w, example, seed + int(number))
             value += example.weight * part.value
@@ -273,8 +290,6 @@ class Problem:
 
     def _one(self, w: np.ndarray, example: Example, seed: int) -> _Sum:
         assert example.target is not None
-        if example.n_labelled == 0:
-            return _Sum(0.0, np.zeros(self.n_weights), 0.0, 0)
         watch: list[Seen] = []
         theta = self.layout.theta(w, example, self.dtype)
         if not theta.is_finite:

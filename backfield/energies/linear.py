@@ -9,6 +9,8 @@ import numpy as np
 
 from backfield.energies._base import Energy
 
+_ROWS_AT_ONCE = 64
+
 
 @dataclass(frozen=True, repr=False)
 class Linear(Energy, name="linear"):
@@ -26,7 +28,7 @@ class Linear(Energy, name="linear"):
         if features.shape[1] == 0:
             return np.repeat(matrix[-1:], features.shape[0], axis=0)
         scores = np.asarray(features @ matrix[:-1])
-        scores += matrix[-1]
+        _add_row(scores, matrix[-1])
         return scores
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
@@ -74,3 +76,11 @@ class Zero(Energy, name="zero"):
 def _column_sums(array: np.ndarray) -> np.ndarray:
     """Return the sums of narrow columns, by BLAS: several times faster than numpy's sum over rows."""
     return np.asarray(np.ones(len(array), array.dtype) @ array, dtype=np.float64)
+
+
+def _add_row(array: np.ndarray, row: np.ndarray) -> None:
+    """Add a row to every row in place; numpy's loop over a short row is slow, so that many are taken as one."""
+    whole = len(array) - len(array) % _ROWS_AT_ONCE
+    wide = array[:whole].reshape(-1, _ROWS_AT_ONCE * len(row))
+    wide += np.tile(row, _ROWS_AT_ONCE)
+    array[whole:] += row

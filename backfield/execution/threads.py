@@ -7,11 +7,12 @@ the sums of chunks are added in a fixed binary tree over the chunk's number. At 
 from __future__ import annotations
 
 import ctypes
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from typing import TypeVar
+from threading import Lock
+from typing import Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -50,12 +51,11 @@ def sum_over_chunks(
 ) -> T:
     """Return the tree sum of ``evaluate(first, last)`` over the chunks of ``range(n)``."""
     bounds = chunk_bounds(n, n_chunks)
+    _keep_freed_memory()
     with _libraries().limit(limits=1):
         if n_jobs <= 1 or len(bounds) == 1:
             return tree_sum((evaluate(first, last) for first, last in bounds), add)
-        _keep_freed_memory()
-        with ThreadPoolExecutor(n_jobs) as pool:
-            return tree_sum(_in_order(pool, evaluate, bounds, 2 * n_jobs), add)
+        return _Shared(evaluate, bounds, add).run(n_jobs)
 
 
 def map_in_order(function: Callable[[int], T], n: int, n_jobs: int) -> list[T]:
@@ -63,21 +63,7 @@ def map_in_order(function: Callable[[int], T], n: int, n_jobs: int) -> list[T]:
     if n_jobs <= 1 or n <= 1:
         return [function(k) for k in range(n)]
     _keep_freed_memory()
-    with ThreadPoolExecutor(min(n_jobs, n)) as pool:
-        return list(pool.map(function, range(n)))
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, evaluate: Callable[[int, int], T], bounds: list[tuple[int, int]], ahead: int
-) -> Iterator[T]:
-    """Yield results in order, computing at most ``ahead`` of them in advance."""
-    waiting: deque[Future[T]] = deque()
-    for first, last in bounds:
-        waiting.append(pool.submit(evaluate, first, last))
-        if len(waiting) > ahead:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    return list(_pool(n_jobs).map(function, range(n)))
 
 
 def tree_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
@@ -93,3 +79,65 @@ def tree_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
     while stack:
         total = add(stack.pop()[1], total)
     return total
+
+
+class _Shared(Generic[T]):
+    """Chunks that several threads take in turn, the calling thread among them, and the tree of their sums.
+
+    A thread that has a sum adds its neighbour's in the tree, if that is there, and leaves it there otherwise: nobody waits
+    for results, which would cost every chunk two switches of threads.
+    """
+
+    def __init__(self, evaluate: Callable[[int, int], T], bounds: list[tuple[int, int]], add: Callable[[T, T], T]) -> None:
+        self.evaluate = evaluate
+        self.bounds = bounds
+        self.add = add
+        self.chunks = iter(range(len(bounds)))
+        self.lock = Lock()
+        self.sums: dict[tuple[int, int], T] = {}  # (height, number) -> a sum that waits for its neighbour
+
+    def run(self, n_jobs: int) -> T:
+        """Return the sum of all chunks."""
+        others = [_pool(n_jobs).submit(self._work) for _ in range(min(n_jobs, len(self.bounds)) - 1)]
+        try:
+            self._work()
+        finally:
+            self.chunks = iter(())  # after an error nothing goes on unseen
+            started = [other for other in others if not other.cancel()]
+            wait(started)
+        for other in started:
+            other.result()
+        (total,) = self.sums.values()
+        return total
+
+    def _work(self) -> None:
+        try:
+            while (chunk := next(self.chunks, None)) is not None:  # one step of the interpreter: no lock needed
+                self._climb(chunk, self.evaluate(*self.bounds[chunk]))
+        except BaseException:
+            self.chunks = iter(())
+            raise
+
+    def _climb(self, number: int, total: T) -> None:
+        height, width = 0, len(self.bounds)  # width: how many sums there are at this height
+        while width > 1:
+            neighbour = number ^ 1
+            if neighbour < width:
+                with self.lock:
+                    other = self.sums.pop((height, neighbour), None)
+                    if other is None:
+                        self.sums[height, number] = total
+                        return
+                total = self.add(other, total) if neighbour < number else self.add(total, other)
+            height, number, width = height + 1, number // 2, (width + 1) // 2
+        self.sums[height, number] = total
+
+
+@cache
+def _pool(n_jobs: int) -> ThreadPoolExecutor:
+    """Return threads that stay: starting them for every evaluation would cost as much as a small image."""
+    return ThreadPoolExecutor(n_jobs, thread_name_prefix="backfield")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads

@@ -59,15 +59,24 @@ def log_partition_and_gradient(
 
 
 class Tape:
-    """The states of a run, all or every ``spacing``-th of them."""
+    """The states of a run: ``all`` of them where they fit and their number is known, else every ``spacing``-th."""
+
+    all: np.ndarray | None = None
 
     def __init__(self, engine: Engine, method: IterativeInference, memory: int) -> None:
         self.engine = engine
         state = engine.init()
         self.capacity = max(4, memory // max(1, state.nbytes))
         self.spacing = 1
-        self.kept = [state.copy()]
         self.n_iter = 0
+        self.converged = False
+        if method.tol is None and method.n_iter <= self.capacity // 2:
+            self.all = np.empty((method.n_iter + 1, *state.shape), state.dtype)
+            self.all[0] = state
+            engine.record(self.all, 0)
+            self.n_iter, self.last = method.n_iter, self.all[-1]
+            return
+        self.kept = [state.copy()]
         residual = np.inf
         for t in range(method.n_iter):
             last = engine.beliefs(state) if method.tol is not None else None
@@ -91,6 +100,8 @@ class Tape:
 
     def unwind(self, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Undo all sweeps, replacing the adjoint of the last state by that of the first."""
+        if self.all is not None:
+            return self.engine.unwind(self.all, 0, d_state, d_theta)
         after = self.last
         stop = self.n_iter
         for number in range((self.n_iter - 1) // self.spacing, -1, -1):
@@ -110,10 +121,8 @@ class Tape:
             self._segment(middle, stop, state, after, d_state, d_theta)
             self._segment(start, middle, before, state, d_state, d_theta)
             return
-        states = [before]
-        for t in range(start, stop - 1):
-            states.append(states[-1].copy())
-            self.engine.sweep(states[-1], t)
-        states.append(after)
-        for t in range(stop - 1, start - 1, -1):
-            self.engine.sweep_vjp(states[t - start], states[t - start + 1], t, d_state, d_theta)
+        states = np.empty((stop - start + 1, *before.shape), before.dtype)
+        states[0] = before
+        self.engine.record(states[:-1], start)
+        states[-1] = after
+        self.engine.unwind(states, start, d_state, d_theta)

@@ -112,6 +112,17 @@ class Engine(ABC):
         for t in range(first, last):
             self.sweep(state, t)
 
+    def record(self, states: np.ndarray, first: int) -> None:
+        """Write to ``states[k + 1]`` what iteration ``first + k`` makes of ``states[k]``; overridden to save calls."""
+        for k in range(len(states) - 1):
+            states[k + 1] = states[k]
+            self.sweep(states[k + 1], first + k)
+
+    def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Undo what :meth:`record` did: ``sweep_vjp`` from the last state to the first; overridden to save calls."""
+        for k in range(len(states) - 2, -1, -1):
+            self.sweep_vjp(states[k], states[k + 1], first + k, d_state, d_theta)
+
     @abstractmethod
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return the flat unary marginals of a state."""

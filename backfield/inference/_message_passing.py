@@ -75,10 +75,12 @@ class MessagePassing(IterativeInference):
 
     def _fastest(self, theta: Potentials, rho: np.ndarray) -> str:
         graph = theta.graph
-        if theta.dtype.kind == "c" or not theta.is_finite:
+        if theta.dtype.kind == "c":
             return "log"
         if not _refusal("lattice", self, graph, rho):
-            return "lattice"
+            return "lattice"  # its exposure is not finite where theta is not
+        if not theta.is_finite:
+            return "log"
         return "pairwise" if not _refusal("pairwise", self, graph, rho) else "general"
 
     def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 
 from backfield._numeric import inlined, kernel
@@ -57,17 +58,14 @@ class LatticeEngine(MessageEngine):
         shape = (2, ((rows + 1) // 2 + 4) * self.stride + 1)
         self.u = np.zeros((2, *shape), theta.dtype)
         self.tables = np.zeros((4, 3, *shape), theta.dtype)  # direction from the red end; a, b, c
-        _gather(*self._size, self.power, theta.unary, theta.factors, self.u, self.tables)
-        self._largest = max(_top(self.u), _top(self.tables))
-        with np.errstate(over="ignore"):  # ``exposure`` then says that this engine is not for such potentials
-            np.exp(self.u, out=self.u)
-            np.exp(self.tables, out=self.tables)
+        # The largest |log|: not finite where theta is not.
+        self._largest = _gather(*self._size, self.power, theta.unary, theta.factors, self.u, self.tables)
 
     def exposure(self) -> float:
         """Return a bound on |log| of every product that the kernels form."""
         # |log u| + four ratios of at most 3 |log table| each, and a table entry.
-        coarse = 15 * max(1, self.power) * self._largest
-        if coarse < 60:
+        coarse = 15 * max(1, self.power) * float(self._largest)
+        if coarse < 60 or not np.isfinite(coarse):
             return coarse
         return float(_exposure(*self._size, self.power, self.theta.unary, self.theta.factors))
 
@@ -90,8 +88,17 @@ class LatticeEngine(MessageEngine):
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
         assert isinstance(d_theta, LatticeAdjoint)
-        for colour, read in ((1, after), (0, before)):
-            _half_vjp(colour, self.stride, self.power, self.u, self.tables, read, d_state, d_theta.u, d_theta.tables)
+        args = self.stride, self.power, self.u, self.tables
+        _sweep_vjp(*args, before, after, d_state, d_theta.u, d_theta.tables)
+
+    def record(self, states: np.ndarray, first: int) -> None:
+        """Do several sweeps and keep every state, in one call."""
+        _record(self.together, self.stride, self.power, self.u, self.tables, states)
+
+    def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Undo several sweeps in one call."""
+        assert isinstance(d_theta, LatticeAdjoint)
+        _unwind(self.stride, self.power, self.u, self.tables, states, d_state, d_theta.u, d_theta.tables)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
@@ -155,13 +162,7 @@ class LatticeAdjoint(Adjoint):
         assert graph.shape is not None
         into = self.unary.reshape(-1, 2), self.factors.reshape(-1, 2, 2)
         _scatter(*self.engine._size, self.engine.power, self.u, self.tables, *into)
-        self.u[:] = 0
-        self.tables[:] = 0
         return Potentials.from_flat(graph, self.unary, self.factors)
-
-
-def _top(array: np.ndarray) -> float:
-    return float(max(array.max(), -array.min()))
 
 
 @kernel
@@ -200,7 +201,10 @@ def _place(stride, r, c):  # type: ignore[no-untyped-def]
 
 @kernel
 def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):  # type: ignore[no-untyped-def]
-    """Write log ratios of unary terms and of tables to the layout of the kernels."""
+    """Write ratios of unary terms and of tables to the layout of the kernels; return the largest |log| of one.
+
+    Exponentials are clipped, and then the largest |log| says that these kernels are not for such potentials.
+    """
     scale = u.dtype.type(1 / power)
     for r in range(rows):
         for c in range(columns):
@@ -216,11 +220,27 @@ def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):  # type:
                 tables[d, 0, parity, k] = first if red_first else second
                 tables[d, 1, parity, k] = (theta_c[edge, 1, 1] - base) * scale
                 tables[d, 2, parity, k] = second if red_first else first
+    total, largest = u.dtype.type(0), u.dtype.type(0)
+    for array in (u.reshape(-1), tables.reshape(-1)):
+        for k in range(len(array)):
+            total += array[k]
+        largest = max(largest, _top(array))
+        for k in range(len(array)):
+            array[k] = vector_exp(array[k])
+    return largest if np.isfinite(total) else total
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)  # only where NaN does not matter are maxima vectorised
+def _top(array):  # type: ignore[no-untyped-def]
+    largest = array[0]
+    for k in range(len(array)):
+        largest = max(largest, abs(array[k]))
+    return largest
 
 
 @kernel
 def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
-    """Add adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
+    """Move adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
     scale = d_u.dtype.type(1 / power)
     for r in range(rows):
         for c in range(columns):
@@ -238,6 +258,8 @@ def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):  
                 d_factors[edge, 1, 0] += second if red_first else first
                 d_factors[edge, 1, 1] += both
                 d_factors[edge, 0, 0] -= first + both + second
+    d_u[:] = 0
+    d_tables[:] = 0
 
 
 @kernel
@@ -372,6 +394,25 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type:
                 td = t[d]
                 for k in range(size):
                     d_in[k] += F[k] - td[k]
+
+
+@kernel
+def _sweep_vjp(stride, power, u, tables, before, after, d_m, d_u, d_tables):  # type: ignore[no-untyped-def]
+    _half_vjp(1, stride, power, u, tables, after, d_m, d_u, d_tables)
+    _half_vjp(0, stride, power, u, tables, before, d_m, d_u, d_tables)
+
+
+@kernel
+def _record(together, stride, power, u, tables, states):  # type: ignore[no-untyped-def]
+    for k in range(len(states) - 1):
+        states[k + 1] = states[k]
+        _sweeps(1, together, stride, power, u, tables, states[k + 1])
+
+
+@kernel
+def _unwind(stride, power, u, tables, states, d_m, d_u, d_tables):  # type: ignore[no-untyped-def]
+    for k in range(len(states) - 2, -1, -1):
+        _sweep_vjp(stride, power, u, tables, states[k], states[k + 1], d_m, d_u, d_tables)
 
 
 @kernel

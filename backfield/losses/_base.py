@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield._component import Component
+from backfield._numeric import kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.labeling import Labeling, factor_entries
@@ -44,10 +45,21 @@ class Loss(Component):
 
 def unary_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the variables that have a label, and the flat unary entry that it selects."""
-    known = np.flatnonzero(labels >= 0)
     if graph.n_labels is not None:
-        return known, known * graph.n_labels + labels[known]
+        return _known_entries(labels, graph.n_labels)
+    known = np.flatnonzero(labels >= 0)
     return known, graph.layout.var_ptr[known] + labels[known]
+
+
+@kernel
+def _known_entries(labels, n_labels):  # type: ignore[no-untyped-def]
+    """One call that needs no interpreter: threads that ask for it after every step wait for each other."""
+    known, entries = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
+    count = 0
+    for i in range(len(labels)):
+        known[count], entries[count] = i, i * n_labels + labels[i]
+        count += labels[i] >= 0
+    return known[:count], entries[:count]
 
 
 def label_weights(graph: Graph, weights: np.ndarray | None, variables: np.ndarray, entries: np.ndarray) -> Any:
@@ -96,7 +108,13 @@ def tables_only(mu: Potentials, d_factors: np.ndarray) -> Potentials:
 def safe(p: np.ndarray, w: Any) -> np.ndarray:
     """Return probabilities so far from zero that log p and w / p stay finite where a marginal underflowed."""
     floor = (np.finfo(p.dtype).tiny * np.maximum(1, 4 * w)).astype(p.real.dtype)
-    return np.where(p.real < floor, floor, p)
+    return np.where(p.real < floor, floor, p) if p.dtype.kind == "c" else np.maximum(p, floor)
+
+
+def minus_log(p: np.ndarray, w: Any) -> Any:
+    """Return - sum w log p."""
+    logs = np.log(p)
+    return -(logs @ w) if isinstance(w, np.ndarray) else -w * logs.sum()
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from backfield.losses._base import (
     clique_entries,
     clique_weights,
     label_weights,
+    minus_log,
     safe,
     tables_only,
     unary_entries,
@@ -43,7 +44,7 @@ class UnivariateLogistic(Loss, name="univariate_logistic"):
         w = label_weights(graph, weights, variables, entries)
         p = safe(mu.unary_flat[entries], w)
         d_unary[entries] = -w / p
-        return -(w * np.log(p)).sum(), unary_only(graph, d_unary)
+        return minus_log(p, w), unary_only(graph, d_unary)
 
     def _of_sets(
         self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None, d_unary: np.ndarray
@@ -55,7 +56,7 @@ class UnivariateLogistic(Loss, name="univariate_logistic"):
         w = np.where(count < mu.graph.labels, w, 0)
         p = safe(np.add.reduceat(np.where(allowed, mu.unary_flat, 0), layout.var_ptr[:-1]), w)
         d_unary[:] = np.where(allowed, np.repeat(-w / p, mu.graph.labels), 0)
-        return -(w * np.log(p)).sum(), unary_only(mu.graph, d_unary)
+        return minus_log(p, w), unary_only(mu.graph, d_unary)
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +75,7 @@ class CliqueLogistic(Loss, name="clique_logistic"):
         w = clique_weights(mu.graph, weights, labeling.allowed, cliques)
         p = safe(mu.factors_flat[entries], w)
         d_factors[entries] = -w / p
-        return -(w * np.log(p)).sum(), tables_only(mu, d_factors)
+        return minus_log(p, w), tables_only(mu, d_factors)
 
     def _of_sets(
         self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None, d_factors: np.ndarray
@@ -90,7 +91,7 @@ class CliqueLogistic(Loss, name="clique_logistic"):
         w = np.where(use, w, 0)
         p = safe(np.add.reduceat(np.where(inside, mu.factors_flat, 0), layout.table_ptr[:-1]), w)
         d_factors[:] = np.where(inside, np.repeat(-w / p, np.diff(layout.table_ptr)), 0)
-        return -(w * np.log(p)).sum(), tables_only(mu, d_factors)
+        return minus_log(p, w), tables_only(mu, d_factors)
 
 
 def product_sets(graph: Graph, allowed: np.ndarray) -> np.ndarray:

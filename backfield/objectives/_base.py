@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield._component import Component
+from backfield._numeric import kernel
 from backfield.errors import InputError
 from backfield.gradients import Gradient
 from backfield.graph import Graph, Potentials
@@ -200,6 +201,25 @@ def count_errors(decoded: np.ndarray, target: Target) -> float:
     """Return the number of variables with one known label that ``decoded`` gets wrong: N_E of [K05] §7.2."""
     known = target.labeling.known
     return float((decoded[known] != target.labeling.labels[known]).sum())
+
+
+def count_wrong_marginals(mu: Potentials, target: Target) -> float:
+    """Return the number of variables whose known label is not their most probable one."""
+    if mu.graph.n_labels is not None and mu.dtype.kind == "f":
+        return float(_count_wrong(mu.unary, target.labeling.labels))
+    return count_errors(argmax_labels(mu), target)
+
+
+@kernel
+def _count_wrong(mu, labels):  # type: ignore[no-untyped-def]
+    wrong = 0
+    for i in range(len(labels)):
+        best = 0
+        for a in range(1, mu.shape[1]):
+            if mu[i, a] > mu[i, best]:
+                best = a
+        wrong += labels[i] >= 0 and labels[i] != best
+    return wrong
 
 
 def argmax_labels(mu: Potentials) -> np.ndarray:

@@ -15,7 +15,7 @@ from backfield.graph import Potentials
 from backfield.inference._base import IterativeInference
 from backfield.inference._message_passing import MessagePassing
 from backfield.losses import Loss
-from backfield.objectives._base import Conditioned, Objective, Seen, Setting, Target, argmax_labels, count_errors
+from backfield.objectives._base import Conditioned, Objective, Seen, Setting, Target, count_wrong_marginals
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,7 +65,7 @@ class Marginal(Objective):
         cliques = self.loss.cliques or model.restriction is not None
         outcome = strategy(setting).differentiate(model.method(setting.inference), model.theta, loss, cliques)
         if setting.watch is not None:
-            wrong = count_errors(argmax_labels(model.expand(outcome.mu)), target)
+            wrong = count_wrong_marginals(model.expand(outcome.mu), target)
             setting.watch.append(Seen(wrong, outcome.n_iter))
         return outcome.value, model.expand(outcome.d_theta, 0.0)
 
