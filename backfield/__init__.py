@@ -1,24 +1,56 @@
 """backfield: learn random fields on any graph through the inference that is used at test time."""
 
-from backfield.api import find_map as find_map
-from backfield.api import hessian_vector as hessian_vector
-from backfield.api import infer as infer
-from backfield.api import inference_gradient as inference_gradient
-from backfield.api import value_and_gradient as value_and_gradient
-from backfield.energies import Network as Network
-from backfield.errors import ConvergenceWarning as ConvergenceWarning
-from backfield.errors import InputError as InputError
-from backfield.estimators import ChainCRF as ChainCRF
-from backfield.estimators import Classifier as Classifier
-from backfield.estimators import GraphCRF as GraphCRF
-from backfield.estimators import GridCRF as GridCRF
-from backfield.estimators import GridSample as GridSample
-from backfield.estimators import Sample as Sample
-from backfield.estimators.model_file import load as load
-from backfield.estimators.pack import write_shards as write_shards
-from backfield.estimators.shards import open_shards as open_shards
-from backfield.graph import Graph as Graph
-from backfield.graph import Potentials as Potentials
-from backfield.graph import batch as batch
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backfield.api import find_map as find_map
+    from backfield.api import hessian_vector as hessian_vector
+    from backfield.api import infer as infer
+    from backfield.api import inference_gradient as inference_gradient
+    from backfield.api import value_and_gradient as value_and_gradient
+    from backfield.energies import Network as Network
+    from backfield.errors import ConvergenceWarning as ConvergenceWarning
+    from backfield.errors import InputError as InputError
+    from backfield.estimators import ChainCRF as ChainCRF
+    from backfield.estimators import Classifier as Classifier
+    from backfield.estimators import GraphCRF as GraphCRF
+    from backfield.estimators import GridCRF as GridCRF
+    from backfield.estimators import GridSample as GridSample
+    from backfield.estimators import Sample as Sample
+    from backfield.estimators.model_file import load as load
+    from backfield.estimators.pack import write_shards as write_shards
+    from backfield.estimators.shards import open_shards as open_shards
+    from backfield.graph import Graph as Graph
+    from backfield.graph import Potentials as Potentials
+    from backfield.graph import batch as batch
 
 __version__ = "0.1.0"
+
+#: Where each public name lives. Nothing is imported before it is asked for, so that ``backfield --help`` comes at once.
+_HOMES = {
+    "backfield.api": ("find_map", "hessian_vector", "infer", "inference_gradient", "value_and_gradient"),
+    "backfield.energies": ("Network",),
+    "backfield.errors": ("ConvergenceWarning", "InputError"),
+    "backfield.estimators": ("ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample"),
+    "backfield.estimators.model_file": ("load",),
+    "backfield.estimators.pack": ("write_shards",),
+    "backfield.estimators.shards": ("open_shards",),
+    "backfield.graph": ("Graph", "Potentials", "batch"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        return found
+    if not name.startswith("_") and importlib.util.find_spec(f"backfield.{name}") is not None:
+        return importlib.import_module(f"backfield.{name}")  # a room
+    raise AttributeError(f"module 'backfield' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])
