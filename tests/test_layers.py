@@ -15,8 +15,8 @@ LAYERS = [
     ["_component", "_vector_math", "_unrolled"],
     ["graph"],
     ["oracles", "map_solvers", "losses", "datasets", "features"],
-    ["energies", "inference", "decoders"],
-    ["gradients"],
+    ["energies", "inference"],
+    ["gradients", "decoders"],  # decoders may sample from the posterior
     ["objectives", "execution"],
     ["problem"],
     ["learners"],

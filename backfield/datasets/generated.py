@@ -72,7 +72,9 @@ class Shapes(NamedTuple):
     test_shapes: np.ndarray
 
 
-def shapes(noise: str = "gaussian", n_train: int = 10, n_test: int = 50, size: int = 64, seed: int = 0) -> Shapes:
+def shapes(
+    noise: str = "gaussian", n_train: int = 10, n_test: int = 50, size: int = 64, seed: int = 0, tiles: int = 1
+) -> Shapes:
     """Return data as of [K05] §5-6: noisy copies of the first shape to train on, ``n_test`` of each of four to test on.
 
     Differs from [K05]: its images are not to be had; see :func:`binary_shapes` for these.
@@ -82,20 +84,28 @@ def shapes(noise: str = "gaussian", n_train: int = 10, n_test: int = 50, size: i
     noise : ``"gaussian"`` (standard deviation .3 added to {0, 1}) or ``"bimodal"`` (for each label a mixture of two
         Gaussians, ``BIMODAL``)
     n_train, n_test, size, seed : how many noisy images, of which side, from which seed
+    tiles : an image is made of so many shapes a side, each as much smaller: more boundary, more difficult
     """
-    _positive(n_train=n_train, n_test=n_test, size=size)
-    masks = binary_shapes(size)
+    _positive(n_train=n_train, n_test=n_test, size=size, tiles=tiles)
+    masks = binary_shapes(size, tiles)
     train = [add_noise(masks[0], noise, (seed, 0, k)) for k in range(n_train)]
     numbers = np.repeat(np.arange(len(masks)), n_test)
     test = [add_noise(masks[s], noise, (seed, 1, k)) for k, s in enumerate(numbers)]
     return Shapes(train, [masks[0]] * n_train, test, [masks[s] for s in numbers], numbers)
 
 
-def binary_shapes(size: int = 64) -> list[np.ndarray]:
+def binary_shapes(size: int = 64, tiles: int = 1) -> list[np.ndarray]:
     """Return four binary images of blobs and bars of different widths: (size, size) int32 with 1 = shape.
 
-    A disc with a hole and a square; a cross with a bar; a hand-like comb; two crossing rings.
+    A disc with a hole and a square; a cross with a bar; a hand-like comb; two crossing rings. With ``tiles`` > 1 each image
+    is made of tiles x tiles small ones, each image in another order.
     """
+    if tiles > 1:
+        if size % tiles:
+            raise InputError(f"{tiles} tiles do not fill an image of {size} pixels a side.")
+        small = binary_shapes(size // tiles)
+        numbers = range(tiles)
+        return [np.block([[small[(k + 2 * i + j) % 4] for j in numbers] for i in numbers]) for k in range(len(small))]
     rows, columns = (np.mgrid[:size, :size] + 0.5) / size
 
     def disc(r: float, c: float, radius: float) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from backfield._component import Component
 from backfield.graph import Potentials
 
@@ -15,6 +17,9 @@ class Decoder(Component):
     #: Looks at marginals; else at theta, and no inference is run.
     needs_marginals: ClassVar[bool] = True
 
-    def decode(self, theta: Potentials, mu: Potentials | None) -> Any:
-        """Return labels (n,), or what the decoder predicts instead."""
+    def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
+        """Return labels (n,), or what the decoder predicts instead.
+
+        ``outputs`` (n,) says which variables are asked for; decoders that look at all of them together leave out the others.
+        """
         raise NotImplementedError

@@ -20,6 +20,6 @@ class Map(Decoder, name="map"):
 
     needs_marginals: ClassVar[bool] = False
 
-    def decode(self, theta: Potentials, mu: Potentials | None) -> np.ndarray:
+    def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> np.ndarray:
         """Return the solver's labels."""
         return solve(theta, self.solver).labels

@@ -14,7 +14,7 @@ from backfield.graph import Potentials
 class MaxMarginal(Decoder, name="max_marginal"):
     """The most probable label of each variable."""
 
-    def decode(self, theta: Potentials, mu: Potentials | None) -> np.ndarray:
+    def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> np.ndarray:
         """Return the labels with the largest marginals."""
         assert mu is not None
         if mu.graph.n_labels is not None:

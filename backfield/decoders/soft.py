@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from backfield.decoders._base import Decoder
 from backfield.graph import Potentials
 
@@ -13,7 +15,7 @@ from backfield.graph import Potentials
 class Soft(Decoder, name="soft"):
     """The probability of each label."""
 
-    def decode(self, theta: Potentials, mu: Potentials | None) -> Any:
+    def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
         """Return the marginals of the variables."""
         assert mu is not None
         return mu.unary

@@ -20,6 +20,7 @@ from backfield.decoders import Decoder
 from backfield.energies import Energy, Network, NetworkEnergy, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import InputError
+from backfield.estimators._decode import decode
 from backfield.estimators._graph_cache import GraphCache
 from backfield.estimators._lazy import Lazy, checked_sequence, is_lazy, mapped, opened
 from backfield.estimators._spec_params import SpecParams, part_of
@@ -124,14 +125,18 @@ class CRF(ClassifierMixin, SpecParams):
         samples, labels = self._training_data(X, y)
         survey = self._survey(samples, labels)
         self._learn_classes(survey.seen)
+        if survey.seen:
+            get_objective(self.loss).check_labels(self._encoded(np.concatenate(survey.seen), 0))
         examples = self._examples(samples, labels, sample_weight, survey)
         w = self.layout_.start()
         if self._learner().own_start or w.any():  # a network starts from what it is
             pass
         elif self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
             w = self._independent(examples, survey)
+        elif self.start == "random":
+            w = np.random.default_rng(self._seed()).normal(size=len(w))
         elif self.start not in ("independent", "zero"):
-            raise InputError(f"start must be 'independent' or 'zero', got {self.start!r}.")
+            raise InputError(f"start must be 'independent', 'zero' or 'random', got {self.start!r}.")
         problem = self._problem(examples, survey)
         held_out = None
         if validation is not None:
@@ -411,9 +416,7 @@ class CRF(ClassifierMixin, SpecParams):
         decoder: Decoder = part_of("decoder", self.decoder)  # type: ignore[assignment]
 
         def one(sample: Sample, example: Example, number: int) -> Any:
-            theta = self._theta(example)
-            mu = self._infer(theta, sample).marginals if decoder.needs_marginals else None
-            decoded = decoder.decode(theta, mu)
+            decoded = decode(decoder, self._trained_inference(), self._theta(example), sample, self.dtype)
             if getattr(decoded, "ndim", 1) == 1:
                 decoded = self.classes_[decoded] if example.graph.n_labels is not None else decoded
             return self._shaped(decoded, sample, number)

@@ -36,8 +36,8 @@ class GridCRF(OneLabelSetCRF):
         Ridge on all weights; ``{"unary": 0, "pairwise": 0.01}`` gives those of edges their own (penalised pseudolikelihood).
     fit_intercept : bool
         Add a constant to the features.
-    start : {"independent", "zero"}
-        Start from the model without edges, or from zero.
+    start : {"independent", "zero", "random"}
+        Start from the model without edges, from zero, or from standard normal numbers.
     class_weight : dict or "balanced", optional
         Weight of each class in the loss; "balanced": within each example all its classes weigh the same.
     n_labels : int, optional

@@ -27,6 +27,9 @@ class Sample:
         Labels that are given as input, -1 = free.
     weights : (n,) or (n, L) array, optional
         Weights of the variables in the loss.
+    outputs : (n,) bools, optional
+        The variables that are asked for; decoders of a whole labeling, such as those for the F-measure, leave out others.
+        In training, variables whose label is -1 are no outputs.
     """
 
     graph: Graph
@@ -36,6 +39,7 @@ class Sample:
     factor_types: Any = None
     observed: Any = None
     weights: Any = None
+    outputs: Any = None
 
 
 @dataclass

@@ -3,9 +3,10 @@
     w <- w - step_size g(w)
 
 With the piecewise constant directions of ``saddle_point`` and ``maximum_marginal`` w does not converge but goes round in
-limit cycles, small or large. A loop is closed where w comes back: some earlier w_s is nearer than ``closeness`` times the
-farthest that w has been from the present one since. The fit ends after ``cycles`` loops, and at least ``patience``
-iterations, without fewer training errors; or where the direction vanishes. What it returns is ``keep``:
+limit cycles, small or large. A loop is closed where w comes back: some w_s, ``patience`` or more iterations ago, is nearer
+than ``closeness`` times the farthest that w has been from the present one since. (Of shorter loops several make one, so that
+a zigzag that drifts is none.) The fit ends after ``cycles`` loops without fewer training errors, or where the direction
+vanishes. What it returns is ``keep``:
 
     fewest   the parameters with the fewest training errors (with the lowest objective, where nothing is decoded)
     votes    the mean of all parameters, each with as many votes as it has training labels right (the voted perceptron)
@@ -53,7 +54,7 @@ class Ascent(Learner, name="ascent"):
     closeness
         How near w must come to an earlier one, as a share of the size of the loop.
     patience
-        Iterations without fewer errors (or, with validation, without a new lowest value) before the fit may stop.
+        Iterations of a loop at the least; with validation, rows without a new lowest value after which the fit stops.
     window
         Parameters among which a loop is looked for.
     """
@@ -102,15 +103,13 @@ class Ascent(Learner, name="ascent"):
         """Return the state with the present parameters judged: fewest errors, votes, loops."""
         score = _score(seen, problem)
         if score < state.score:
-            state = dataclasses.replace(state, best=state.w, score=score, waited=0, loops=0)
-        else:
-            state = dataclasses.replace(state, waited=state.waited + 1)
+            state = dataclasses.replace(state, best=state.w, score=score, loops=0)
         vote = 1.0 - float(seen.errors) if math.isfinite(seen.errors) else 1.0
         total = state.votes + vote
         mean = state.w if state.mean is None else state.mean + (state.w - state.mean) * (vote / max(total, 1e-300))
         path = np.concatenate([state.path.reshape(-1, len(state.w)), state.w[None]])[-self.window :]
         loops = state.loops
-        if _is_closed(path, self.closeness):
+        if _is_closed(path, self.closeness, self.patience):
             path, loops = path[-1:], loops + 1
         return dataclasses.replace(state, mean=mean, votes=total, path=path, loops=loops)
 
@@ -128,7 +127,7 @@ class Ascent(Learner, name="ascent"):
         size = norm(np.asarray(seen.gradient, dtype=np.float64))
         if size <= self.tol:
             return Outcome(found, True, f"the direction has vanished: its norm {size:.3g} is below {self.tol:g}")
-        if self.cycles and state.loops >= self.cycles and state.waited >= self.patience:
+        if self.cycles and state.loops >= self.cycles:
             return Outcome(found, True, f"a limit cycle: {state.loops} loops without fewer errors, at iteration {at}")
         if at >= self.max_iter:
             return Outcome(found, False, f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}")
@@ -143,7 +142,6 @@ class _State:
     iteration: int = 0
     best: np.ndarray | None = None
     score: float = math.inf
-    waited: int = 0
     mean: np.ndarray | None = None
     votes: float = 0.0
     path: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -162,7 +160,7 @@ class _State:
 
 
 _ARRAYS = ("w", "best", "mean", "path")
-_NUMBERS = ("iteration", "score", "waited", "votes", "loops")
+_NUMBERS = ("iteration", "score", "votes", "loops")
 
 
 def _score(seen: Evaluation, problem: Problem) -> float:
@@ -172,13 +170,14 @@ def _score(seen: Evaluation, problem: Problem) -> float:
     return float(seen.value) if problem.objective_info.integrable and math.isfinite(seen.value) else math.inf
 
 
-def _is_closed(path: np.ndarray, closeness: float) -> bool:
-    """Return whether the last point has come back to an earlier one, after having been farther away."""
-    if len(path) < 3:
+def _is_closed(path: np.ndarray, closeness: float, least: int) -> bool:
+    """Return whether the last point has come back to one ``least`` or more steps ago, after having been farther away."""
+    if len(path) <= max(2, least):
         return False
     distance = np.sqrt(((path[:-1] - path[-1]) ** 2).sum(axis=1))
-    farthest = np.maximum.accumulate(distance[::-1])[::-1][1:]  # since each point but the last
-    return bool(((distance[:-1] <= closeness * farthest) & (farthest > 0)).any())
+    farthest = np.maximum.accumulate(distance[::-1])[::-1]  # since each point
+    old = len(path) - max(2, least)
+    return bool(((distance[:old] <= closeness * farthest[1 : old + 1]) & (farthest[1 : old + 1] > 0)).any())
 
 
 def _row(state: _State, seen: Evaluation, step: float, problem: Problem) -> dict[str, Any]:

@@ -42,6 +42,9 @@ class Loss(Component):
         if labeling.has_sets and not self.sets:
             raise InputError(f"{self.name} takes one label per variable or -1, not sets of labels; use a logistic loss.")
 
+    def check_seen(self, seen: np.ndarray) -> None:
+        """Refuse a data set whose labels, of which ``seen`` occur, teach the loss nothing."""
+
 
 def unary_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the variables that have a label, and the flat unary entry that it selects."""

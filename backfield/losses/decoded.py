@@ -6,7 +6,9 @@ Over the k labelled variables, with the soft-argmax s(x) = mu(x)^(1/t) / sum_x' 
     mse         (1/k) sum_i sum_x ( mu_i(x) - [x = y_i] )^2 / 2    decoder identity; (y_i - y*_i)^2 for binary variables
     f_measure   1 - F,  F = 2 sum_i y_i o_i / (sum_i y_i + sum_i o_i),  o_i = sigmoid( (mu_i(1) - tau) / t )
 
-where tau is the median of mu_i(1): the balanced threshold that makes as many variables positive as negative.
+where tau is the threshold of a decoder: halfway between the least probable variable that it calls positive and the next.
+For the balanced one that is the median of mu_i(1); for an odd number of variables, the middle one. Derivatives go through
+those two variables; how many are positive is a constant almost everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import Labeling
 from backfield.losses._base import Loss, label_weights, safe, sigmoid, unary_entries, unary_only
+from backfield.losses._thresholds import expected_count, independent_samples, sampled_count, threshold_elements
+
+THRESHOLDS = ("balanced", "expected", "sampled")
 
 
 def _check_temperature(loss: Any) -> None:
@@ -84,12 +89,45 @@ class MSE(Loss, name="mse"):
 
 @dataclass(frozen=True, repr=False)
 class FMeasure(Loss, name="f_measure"):
-    """One minus the F-measure of label 1, decoded by the balanced threshold at a ``temperature``."""
+    """One minus the F-measure of label 1, decoded by a threshold on the marginals.
+
+    Parameters
+    ----------
+    temperature : float
+        Of the sigmoid that stands for the step at the threshold.
+    threshold : {"balanced", "expected", "sampled"}
+        The decoder to train for: ``balanced_threshold``, ``expected_f`` or ``sampled_threshold``.
+    n_samples, seed : int
+        For ``sampled``: labels are drawn independently from the marginals.
+    """
 
     temperature: float = 0.1
+    threshold: str = "balanced"
+    n_samples: int = 100
+    seed: int = 0
 
     def __post_init__(self) -> None:
         _check_temperature(self)
+        if self.threshold not in THRESHOLDS:
+            raise InputError(f"f_measure: threshold must be one of {', '.join(THRESHOLDS)}; got {self.threshold!r}.")
+        for key, least in (("n_samples", 1), ("seed", 0)):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"f_measure: {key} must be a whole number >= {least}, got {value!r}.")
+
+    def check_seen(self, seen: np.ndarray) -> None:
+        """Refuse data without a positive."""
+        if (seen == 0).any() and not (seen == 1).any():
+            raise InputError("f_measure needs positives: no variable has the label 1, and F is 0 whatever is predicted.")
+
+    def _elements(self, b: np.ndarray) -> np.ndarray:
+        """Return the two variables whose mean is the threshold."""
+        if self.threshold == "balanced":
+            order = np.argsort(b.real, kind="stable")
+            return order[[(len(b) - 1) // 2, len(b) // 2]]
+        if self.threshold == "expected":
+            return threshold_elements(b, expected_count(b))
+        return threshold_elements(b, sampled_count(b, independent_samples(b, self.n_samples, self.seed)))
 
     def value_and_dmu(self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, Potentials]:
         """Return 1 - F and its derivative."""
@@ -99,8 +137,7 @@ class FMeasure(Loss, name="f_measure"):
         w = w * len(variables)
         positive = entries - labeling.labels[variables] + 1
         b, y = mu.unary_flat[positive], labeling.labels[variables]
-        order = np.argsort(b.real, kind="stable")
-        middle = order[[(len(b) - 1) // 2, len(b) // 2]]
+        middle = self._elements(b)
         o = sigmoid((b - b[middle].mean()) / self.temperature)
         both, total = (w * y * o).sum(), (w * y).sum() + (w * o).sum()
         d_unary = np.zeros_like(mu.unary_flat)

@@ -107,6 +107,9 @@ class Objective(Component):
         if target.weights is not None and not self.weighted:
             raise InputError(f"{self.name} takes no weights per variable; use a marginal loss or pseudolikelihood.")
 
+    def check_labels(self, seen: np.ndarray) -> None:
+        """Refuse a data set whose labels, of which ``seen`` occur, teach the objective nothing."""
+
 
 class Conditioned:
     """A model restricted to some labels: reduced theta, and the way back; refused where it forbids everything."""

@@ -50,6 +50,10 @@ class Marginal(Objective):
         """Refuse labels that the loss cannot take."""
         self.loss.check(target.labeling)
 
+    def check_labels(self, seen: np.ndarray) -> None:
+        """Refuse labels from which the loss learns nothing."""
+        self.loss.check_seen(seen)
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss of the marginals and its gradient."""
         assert setting.inference is not None

@@ -58,11 +58,13 @@ def test_votes_are_a_mean_of_the_parameters():
 
 def test_closed_loops():
     circle = np.array([[np.cos(a), np.sin(a)] for a in np.linspace(0, 2 * np.pi, 30)])
-    assert _is_closed(circle, 0.1) and not _is_closed(circle[:25], 0.1)
-    assert _is_closed(np.array([[0.0], [1.0], [0.0]]), 0.1)
+    assert _is_closed(circle, 0.1, 10) and not _is_closed(circle[:25], 0.1, 10)
+    assert _is_closed(np.array([[0.0], [1.0], [0.0]]), 0.1, 2)
     line = np.arange(9.0)[:, None]
-    assert not _is_closed(line, 0.1)
-    assert not _is_closed(np.zeros((5, 2)), 0.1)
+    assert not _is_closed(line, 0.1, 2)
+    assert not _is_closed(np.zeros((5, 2)), 0.1, 2)
+    zigzag = np.array([[k % 2, 0.01 * k] for k in range(40)])
+    assert _is_closed(zigzag, 0.1, 2) and not _is_closed(zigzag, 0.1, 20)
 
 
 def test_without_errors_the_lowest_objective_is_kept():
