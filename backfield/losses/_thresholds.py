@@ -7,7 +7,8 @@ variables is that of the k most probable ones where these are independent, so th
     sampled    the k whose mean F over samples of the posterior is largest ([S11] footnote 4)
     expected   the k of largest expected F for independent variables
 
-E F(k) = 2 sum_{i <= k} b_i E 1/(k + 1 + S_-i), S_-i the number of other positives. As E 1/(c + S) = int_0^1 t^(c-1) E t^S dt,
+E F(k) = 2 sum_{i <= k} b_i E 1/(k + 1 + S_-i), S_-i the number of other positives. With E 1/(c + S)
+= int_0^1 t^(c-1) E t^S dt,
 
     E F(k) = 2 int_0^1 t^k prod_j (1 - b_j + b_j t)  sum_{i <= k} b_i / (1 - b_i + b_i t)  dt
 
