@@ -122,6 +122,7 @@ class CRF(ClassifierMixin, SpecParams):
             Examples whose loss stops learners that can stop early.
         callbacks : callables (iteration, w, row) -> stop?
         """
+        self.__dict__.pop("_last_step", None)  # of an earlier partial_fit
         samples, labels = self._training_data(X, y)
         survey = self._survey(samples, labels)
         self._learn_classes(survey.seen)
@@ -165,12 +166,12 @@ class CRF(ClassifierMixin, SpecParams):
             raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
         problem = self._problem(examples, survey)
         if first:
-            self.weights_, self.trace_, self._learner_state = self.layout_.start(), [], None
+            self.weights_, self.trace_ = self.layout_.start(), []
+        # Where an average of the weights is the answer, the steps go on from where the last one ended.
+        w, state = getattr(self, "_last_step", (self.weights_, None))
         for number in range(len(examples)):
-            self._learner_state, seed = self._learner_state, self._seed() + len(self.trace_)
-            self.weights_, self._learner_state = learner.step(
-                problem, self.weights_, self._learner_state, np.array([number]), seed
-            )
+            w, state = learner.step(problem, w, state, np.array([number]), self._seed())
+        self._last_step, self.weights_ = (w, state), learner.answer(w, state)
         self.n_features_in_ = self.layout_.unary[0].n_features
         return self
 

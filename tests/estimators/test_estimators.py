@@ -194,6 +194,20 @@ def test_resume_gives_the_weights_of_an_unbroken_fit(tmp_path):
     np.testing.assert_allclose(bf.GridCRF(**settings).fit(X, Y, checkpoint=path, resume=True).weights_, whole, atol=1e-8)
 
 
+def test_partial_fit_answers_with_the_average_and_goes_on_from_the_last_step():
+    X, Y = images(4)
+    learner = "sgd(step_size=0.5, average=True)"
+    whole = bf.GridCRF(learner=learner).partial_fit(X, Y, classes=[0, 1])
+    parts = bf.GridCRF(learner=learner).partial_fit(X[:3], Y[:3], classes=[0, 1]).partial_fit(X[3:], Y[3:])
+    np.testing.assert_array_equal(parts.weights_, whole.weights_)
+    w, state = whole._last_step
+    np.testing.assert_array_equal(whole.weights_, state.mean)
+    assert not np.array_equal(whole.weights_, w)
+    fitted = bf.GridCRF(learner="sgd(epochs=2)").fit(X, Y)
+    before = fitted.weights_.copy()
+    assert not np.array_equal(fitted.partial_fit(X, Y).weights_, before)
+
+
 def test_partial_fit_learns():
     X, Y = easy_images()
     crf = bf.GridCRF(learner="sgd(step_size=0.3)", dtype="float64")
