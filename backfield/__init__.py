@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from backfield.api import inference_gradient as inference_gradient
     from backfield.api import value_and_gradient as value_and_gradient
     from backfield.energies import Network as Network
+    from backfield.errors import ClusterError as ClusterError
     from backfield.errors import ConvergenceWarning as ConvergenceWarning
     from backfield.errors import InputError as InputError
     from backfield.estimators import ChainCRF as ChainCRF
@@ -32,7 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "backfield.api": ("find_map", "hessian_vector", "infer", "inference_gradient", "value_and_gradient"),
     "backfield.energies": ("Network",),
-    "backfield.errors": ("ConvergenceWarning", "InputError"),
+    "backfield.errors": ("ClusterError", "ConvergenceWarning", "InputError"),
     "backfield.estimators": ("ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample"),
     "backfield.estimators.model_file": ("load",),
     "backfield.estimators.pack": ("write_shards",),

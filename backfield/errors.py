@@ -1,8 +1,12 @@
-"""The two things that can be wrong: the input, or the convergence of an iteration."""
+"""The three things that can be wrong: the input, the machines, or the convergence of an iteration."""
 
 
 class InputError(ValueError):
     """Input that cannot be used: says what was got, what is needed and where."""
+
+
+class ClusterError(RuntimeError):
+    """Machines that do not answer, or are lost in the midst of the work."""
 
 
 class ConvergenceWarning(UserWarning):

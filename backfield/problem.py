@@ -21,7 +21,8 @@ import numpy as np
 from backfield.energies import Energy
 from backfield.errors import InputError
 from backfield.execution import sum_over_chunks
-from backfield.execution.threads import N_CHUNKS
+from backfield.execution.cluster import Cluster, Shared
+from backfield.execution.threads import N_CHUNKS, chunk_bounds
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
 from backfield.objectives import Objective, Seen, Setting, Target
@@ -190,11 +191,6 @@ class _Sum(NamedTuple):
     truncated: int = 0
 
 
-def _add(a: _Sum, b: _Sum) -> _Sum:
-    np.add(a.gradient, b.gradient, out=a.gradient)
-    return _Sum(a.value + b.value, a.gradient, a.wrong + b.wrong, a.sweeps + b.sweeps, a.truncated + b.truncated)
-
-
 class Problem:
     """An objective over examples, as a function of w."""
 
@@ -223,6 +219,7 @@ class Problem:
             truncated = Truncated(memory=max(1, budget))
             setting = setting._replace(gradient=truncated if setting.gradient is not None else None)
         self.setting = setting
+        self.shared: Shared | None = None
         if labelled is None:
             labelled = [example.n_labelled for example in examples]
         self._labelled = np.array(labelled, dtype=np.int64)
@@ -243,7 +240,7 @@ class Problem:
         """Return the same objective over other examples with so many labelled variables."""
         other = copy.copy(self)
         other.__class__ = Problem  # a special one may hold for its own examples only
-        other.examples, other._labelled = examples, np.array(labelled, dtype=np.int64)
+        other.examples, other._labelled, other.shared = examples, np.array(labelled, dtype=np.int64), None
         return other
 
     @property
@@ -257,9 +254,13 @@ class Problem:
         labelled = max(1, int(self._labelled[chosen].sum()))
 
         def evaluate(first: int, last: int) -> _Sum:
-            return self._chunk(w, chosen[first:last], seed)
+            return self.chunk(chosen[first:last], w, seed)
 
-        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, _add, self._n_chunks(len(chosen)))
+        n_chunks = self._n_chunks(len(chosen))
+        if self.shared is not None:
+            total = self.shared.sum(None if batch is None else chosen, w, seed, n_chunks=n_chunks)
+        else:
+            total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, self.add, n_chunks)
         value = total.value / labelled + float(w @ (self.ridge * w))
         gradient = total.gradient / labelled + 2 * self.ridge * w
         if not np.isfinite(value) or not np.isfinite(gradient).all():
@@ -272,7 +273,31 @@ class Problem:
         # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
         return N_CHUNKS if self.n_weights < 2**16 else N_CHUNKS // 8
 
-    def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
+    def distribute(self, cluster: Cluster) -> None:
+        """Let the workers of a cluster compute values and gradients from now on."""
+        shell, blocks = self._with_examples(self.examples), None
+        if isinstance(self.examples, list):  # in memory here: every worker gets those that it computes
+            blocks = [(first, self.examples[first:last]) for first, last in chunk_bounds(self.n_examples)]
+            shell = self._with_examples([])
+        self.shared = cluster.share(shell, np.maximum(self._labelled, 1), blocks)
+
+    def with_blocks(self, blocks: dict[int, tuple[int, list[Example]]]) -> Problem:
+        """Return the problem with the examples of some blocks, on a worker."""
+        return self._with_examples({first + k: each for first, some in blocks.values() for k, each in enumerate(some)})
+
+    def _with_examples(self, examples: Any) -> Problem:
+        """Return the same problem, with all that it has cached, over other examples."""
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__ | {"examples": examples, "shared": None}
+        return other
+
+    @staticmethod
+    def add(a: _Sum, b: _Sum) -> _Sum:
+        """Return the sum of two sums, in the place of the first."""
+        np.add(a.gradient, b.gradient, out=a.gradient)
+        return _Sum(a.value + b.value, a.gradient, a.wrong + b.wrong, a.sweeps + b.sweeps, a.truncated + b.truncated)
+
+    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> _Sum:
         """Sum over some examples, in order."""
         value, wrong, sweeps, truncated = 0.0, 0.0, 0, 0
         gradient = np.zeros(self.n_weights)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
 #: Parameters of an estimator that hold specs or numbers of the user's, in the order in which they are shown.
 SHOWN = ("inference", "loss", "gradient", "learner", "unary", "pairwise", "decoder", "l2", "dtype", "random_state")
+
+
+CLUSTER_HELP = "Workers that compute: local:N processes, or a Dask scheduler at tcp://host:8786 or tls://..."
 
 
 class Predictions(NamedTuple):
@@ -36,13 +41,14 @@ def load_model(path: Path) -> tuple[Any, Preprocessing | None]:
     return model, None if made is None else Preprocessing.from_json(made)
 
 
-def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bool) -> tuple[Data, list[Any]]:
-    """Read data for a model and make its features."""
+def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bool, lazy: bool = False) -> tuple[Data, Any]:
+    """Read data for a model and make its features; ``lazy``: of images one at a time, when they are asked for."""
     import backfield as bf
     from backfield.errors import InputError
     from backfield.io import choose_preprocessing, read_data
+    from backfield.io.packing import PackedInputs
 
-    data = read_data(path, with_labels, None if made is None else made.n_columns)
+    data = read_data(path, with_labels, None if made is None else made.n_columns, lazy)
     kind = "grid" if isinstance(model, bf.GridCRF) else "chain"
     if data.kind != kind:
         raise InputError(f"{path} holds {data.unit[0]}s; the model is one of {'images' if kind == 'grid' else 'chains'}.")
@@ -50,19 +56,40 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
         made = choose_preprocessing(data)
     elif data.format != "packed" and (made.format == "columns") != (data.format == "columns"):
         raise InputError(f"{path}: the model was trained on {made.format}; this is another form of data ({data.format}).")
-    return data, made(data)
+    return data, PackedInputs(made, data) if lazy and data.format == "images" else made(data)
 
 
-def predict_both(model: Any, X: list[Any]) -> Predictions:
-    """Return labels and marginals; marginals that decide the labels are computed once."""
+def predict_both(model: Any, X: Any, cluster: str | None = None) -> Predictions:
+    """Return labels and marginals."""
     start = time.perf_counter()
-    probabilities = model.predict_proba(X)
-    decoder = model.decoder if isinstance(model.decoder, str) else repr(model.decoder)
-    if decoder.split("(")[0].strip() in ("max_marginal", "soft"):
-        labels = [model.classes_[p.argmax(axis=-1)] for p in probabilities]
-    else:
-        labels = model.predict(X)
-    return Predictions(labels, probabilities, time.perf_counter() - start)
+    found = list(predicted(model, X, cluster))
+    return Predictions([labels for labels, _ in found], [p for _, p in found], time.perf_counter() - start)
+
+
+def predicted(model: Any, X: Any, cluster: str | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield labels and marginals of each example as they come; decoders that give no labels give the likeliest here."""
+    with quiet_cluster(cluster):
+        for labels, p in model.predict_each(X, cluster=cluster):
+            yield (labels if labels.shape == p.shape[:-1] else model.classes_[p.argmax(axis=-1)]), p
+
+
+@contextmanager
+def quiet_cluster(cluster: str | None) -> Iterator[None]:
+    """Keep Dask's log off standard error, where an error is one line."""
+    if cluster is None:
+        yield
+        return
+    import logging
+
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    for name in ("distributed.client", "distributed.core", "distributed.comm", "distributed.nanny", "distributed.worker"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def settings_of(model: Any, made: Preprocessing | None = None) -> dict[str, str]:

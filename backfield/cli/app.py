@@ -27,7 +27,7 @@ from backfield.cli.list import list_parts
 from backfield.cli.pack import pack
 from backfield.cli.predict import predict
 from backfield.cli.reproduce import reproduce
-from backfield.errors import ConvergenceWarning, InputError
+from backfield.errors import ClusterError, ConvergenceWarning, InputError
 
 #: Name -> function. A new command is one file and one line here.
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -120,6 +120,8 @@ def _explain(error: Exception) -> int:
         name = f"{error.filename}: " if error.filename is not None else ""
         code = FAILED if error.errno in _MACHINE else BAD_INPUT
         return _say(f"{name}{error.strerror or error}.", code)
+    if isinstance(error, ClusterError):
+        return _say(str(error), FAILED)
     if isinstance(error, MemoryError):
         return _say("there is not enough memory for this.", FAILED)
     return _say(f"failed with {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)", FAILED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backfield.cli._models import CLUSTER_HELP
 from backfield.cli.fit import DATA_HELP
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def evaluate(
         bool,
         typer.Option("--allow-unseen", help="Labels that training has not seen are errors of the model, not of the data."),
     ] = False,
+    cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
     n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
 ) -> None:
     """Print accuracy, errors, IoU and F1 per class, calibration and timing."""
@@ -45,7 +47,7 @@ def evaluate(
     extra = classes_of(read)[~np.isin(classes_of(read), crf.classes_)] if allow_unseen else crf.classes_[:0]
     check_classes(read, np.concatenate([crf.classes_, extra]))
     assert read.labels is not None
-    found = predict_both(crf, X)
+    found = predict_both(crf, X, cluster)
     metrics = score(read.labels, found.labels, *_with_classes(crf.classes_, extra, found.probabilities))
     if report is not None:
         _write(report, model, crf, made, read, found, metrics)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backfield.cli._models import CLUSTER_HELP
+
 if TYPE_CHECKING:
     from backfield.io import Data
 
@@ -56,9 +58,12 @@ def fit(
     validation: Annotated[str | None, typer.Option(help="Share of the examples (0.1), or data, to stop early by.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="By default OUT.checkpoint, deleted at the end.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
     verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
 ) -> None:
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
+    from backfield.cli._models import quiet_cluster
+    from backfield.execution.cluster import using
     from backfield.io import choose_preprocessing, read_data
     from backfield.io.data import check_labels
 
@@ -77,7 +82,8 @@ def fit(
     if gradient is not None or loss is not None:  # the default gradient suits the default loss
         crf.set_params(gradient=gradient)
     extra = None if held_out is None else (made(held_out), held_out.labels)
-    _run(context, crf, made(train), train.labels, out, checkpoint, resume, extra)
+    with quiet_cluster(cluster), using(cluster):
+        _run(context, crf, made(train), train.labels, out, checkpoint, resume, extra)
     crf.preprocessing_ = made.as_json()
     crf.save(out)
     if checkpoint is None:
@@ -89,6 +95,8 @@ def _run(
     context: typer.Context, crf: Any, X: Any, y: Any, out: Path, checkpoint: Path | None, resume: bool, validation: Any
 ) -> None:
     """Fit; an interruption says how to go on."""
+    from backfield.errors import ClusterError
+
     file = checkpoint or _checkpoint_of(out)
     # The user's own checkpoint is kept up to date; ours is there for Ctrl-C and must not cost much.
     often: dict[str, Any] = {} if checkpoint else {"checkpoint_seconds": 120.0, "checkpoint_iterations": 10**9}
@@ -99,7 +107,11 @@ def _run(
     except KeyboardInterrupt:
         if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
             raise KeyboardInterrupt("interrupted before the first iteration; nothing was saved.") from None
-        raise KeyboardInterrupt(f"interrupted; {file} holds the fit so far. To go on: {_again(context)}") from None
+        raise KeyboardInterrupt(f"interrupted; {file} holds the fit so far. To go on: {again(context)}") from None
+    except ClusterError as error:
+        if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
+            raise
+        raise ClusterError(f"{error} {file} holds the fit so far. To go on: {again(context)}") from error
 
 
 @contextmanager
@@ -133,7 +145,8 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _again(context: typer.Context) -> str:
+def again(context: typer.Context) -> str:
+    """Return the command that goes on after an interruption."""
     import shlex
 
     arguments = [a for a in (context.obj or []) if a != "--resume"]

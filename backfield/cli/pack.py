@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,7 @@ def pack(
     """Compute features once and write them to a folder that fit, predict and evaluate take; run again to go on."""
     import os
 
+    from backfield.cli._console import progress_bar
     from backfield.errors import InputError
     from backfield.estimators.pack import write_shards
     from backfield.io import read_data
@@ -42,7 +43,7 @@ def pack(
         raise InputError(f"{data} is packed already.")
     made = made or _choose(read, features, edges)
     jobs = (os.cpu_count() or 1) if n_jobs == -1 else max(1, n_jobs)
-    with _bar(verbose, read) as progress:
+    with progress_bar(f"packing {read.unit[0]}s", verbose) as progress:
         shards = write_shards(
             out, PackedInputs(made, read), read.labels, names=read.names, preprocessing=made.as_json(),
             source=source_of(read), shard_bytes=int(shard_mb * 2**20), n_jobs=jobs, progress=progress,
@@ -73,26 +74,3 @@ def _like(like: Path | None, features: str | None, edges: str | None) -> Preproc
     if made is None:
         raise InputError(f"{like} does not say how its features were made.")
     return made
-
-
-class _bar:
-    """A progress bar on standard error."""
-
-    def __init__(self, verbose: bool, data: Data) -> None:
-        self.verbose, self.unit = verbose, data.unit[0]
-
-    def __enter__(self) -> Any:
-        if not self.verbose:
-            return None
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        columns = (TextColumn(f"packing {self.unit}s"), BarColumn(24), MofNCompleteColumn())
-        self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
-        self.task = self.bar.add_task("", total=None)
-        self.bar.__enter__()
-        return lambda done, total: self.bar.update(self.task, completed=done, total=total)
-
-    def __exit__(self, *error: Any) -> None:
-        if self.verbose:
-            self.bar.__exit__(*error)

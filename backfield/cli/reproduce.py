@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backfield.cli._models import CLUSTER_HELP
+
 if TYPE_CHECKING:
     from backfield.experiments import Outcome
 
@@ -22,12 +24,15 @@ def reproduce(
         Path | None, typer.Option(help="Write NAME.json and the pictures into this folder; a stopped run goes on there.")
     ] = None,
     n_jobs: Annotated[int, typer.Option(min=1, help="Threads over examples.")] = 1,
+    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER_HELP} Fits of estimators go there.")] = None,
 ) -> None:
     """Measure a table or figure of the papers again and print it beside theirs."""
     import json
 
     from rich.console import Console
 
+    from backfield.cli._models import quiet_cluster
+    from backfield.execution.cluster import using
     from backfield.experiments import Context
     from backfield.experiments import reproduce as measure
     from backfield.io._text import write_atomic
@@ -37,7 +42,8 @@ def reproduce(
     with error.status("starting") if error.is_terminal else _Silent() as status:
         partial = None if out is None else _folder(out) / f".{name}.cells"
         context = Context(data, quick, lambda message: status.update(f"{name}: {message}"), n_jobs, partial)
-        found, outcome = measure(name, context)
+        with quiet_cluster(cluster), using(cluster):
+            found, outcome = measure(name, context)
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     _print(found)
     if as_json is not None:

@@ -7,8 +7,7 @@ their shape. Everything else is here. Data in memory becomes examples once; of l
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,13 @@ from backfield.errors import InputError
 from backfield.estimators._decode import decode
 from backfield.estimators._graph_cache import GraphCache
 from backfield.estimators._lazy import Lazy, checked_sequence, is_lazy, mapped, opened
+from backfield.estimators._predicting import stream
 from backfield.estimators._spec_params import SpecParams, part_of
-from backfield.estimators._survey import Survey
+from backfield.estimators._survey import Survey, Surveyor
 from backfield.estimators.classifier import Classifier
 from backfield.estimators.samples import Sample, checked_features
 from backfield.execution import sum_over_chunks
+from backfield.execution.cluster import Cluster, active, open_cluster, using
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
@@ -108,6 +109,7 @@ class CRF(ClassifierMixin, SpecParams):
         callbacks: Sequence[Any] = (),
         checkpoint_seconds: float = 30.0,
         checkpoint_iterations: int = 10,
+        cluster: Any = None,
     ) -> CRF:
         """Learn the weights.
 
@@ -121,8 +123,16 @@ class CRF(ClassifierMixin, SpecParams):
         validation : (X, y), optional
             Examples whose loss stops learners that can stop early.
         callbacks : callables (iteration, w, row) -> stop?
+        cluster : Dask client, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
+            Whose workers compute values and gradients; the weights are the same, byte for byte.
         """
         self.__dict__.pop("_last_step", None)  # of an earlier partial_fit
+        options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
+        options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
+        with using(cluster):
+            return self._fit(X, y, sample_weight, validation, options)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: dict[str, Any]) -> CRF:
         samples, labels = self._training_data(X, y)
         survey = self._survey(samples, labels)
         self._learn_classes(survey.seen)
@@ -144,8 +154,6 @@ class CRF(ClassifierMixin, SpecParams):
             more, more_labels = self._training_data(*validation)
             held_out = self._problem(self._examples(more, more_labels, None), self._survey(more, more_labels))
         learner = self._learner()
-        options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
-        options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
         with _Progress(self.verbose, repr(learner)) as progress:
             result = learner.fit(problem, w, seed=self._seed(), validation=held_out, progress=progress, **options)
         self.weights_, self.trace_ = result.w, result.trace
@@ -190,12 +198,13 @@ class CRF(ClassifierMixin, SpecParams):
 
     def _survey(self, samples: Sequence[Sample], labels: Sequence[np.ndarray]) -> Survey:
         """Go through the examples once."""
+        surveyor = Surveyor(samples, labels)
+        cluster = active()
+        if cluster is not None and is_lazy(samples):
+            return cluster.share(surveyor, np.ones(len(samples))).sum(None)
 
         def some(first: int, last: int) -> Survey:
-            total = Survey()
-            for number in range(first, last):
-                total += Survey.of(samples[number], labels[number], number)
-            return total
+            return surveyor.chunk(np.arange(first, last))
 
         return sum_over_chunks(some, len(samples), self._jobs(), operator.add)
 
@@ -377,7 +386,22 @@ class CRF(ClassifierMixin, SpecParams):
         setting = make_setting(objective, self._trained_inference(), gradient, self._seed())
         options: dict[str, Any] = {"l2": self.l2, "dtype": self.dtype, "n_jobs": self._jobs()}
         options["labelled"] = survey.labelled if survey is not None else None
-        return Problem(examples, self.layout_, objective, setting, **options)
+        return self._distributed(self._specialised(Problem(examples, self.layout_, objective, setting, **options)))
+
+    def _specialised(self, problem: Problem) -> Problem:
+        """Return the same problem by a faster path, where there is one."""
+        return problem
+
+    def _distributed(self, problem: Problem) -> Problem:
+        """Hand a problem to the workers, if there are some."""
+        cluster = active()
+        if cluster is None:
+            return problem
+        learner = self._learner()
+        if not learner.distributes:
+            raise InputError(f"{learner.name} works on the examples themselves, in one process: it takes no cluster.")
+        problem.distribute(cluster)
+        return problem
 
     def _independent(self, examples: Sequence[Example], survey: Survey) -> np.ndarray:
         """Return weights of the model without factors, from which all papers start."""
@@ -392,7 +416,7 @@ class CRF(ClassifierMixin, SpecParams):
             labelled=survey.labelled,
         )
         learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
-        return learner.fit(problem, np.zeros(self.layout_.n_weights), seed=self._seed()).w
+        return learner.fit(self._distributed(problem), np.zeros(self.layout_.n_weights), seed=self._seed()).w
 
     def _trained_inference(self) -> Inference:
         alias = jgmt_alias(self.loss)
@@ -412,25 +436,46 @@ class CRF(ClassifierMixin, SpecParams):
 
     # ---- predicting ----
 
-    def predict(self, X: Any) -> list[Any]:
+    def predict(self, X: Any, cluster: Any = None) -> list[Any]:
         """Return predicted labels, shaped as the input."""
-        decoder: Decoder = part_of("decoder", self.decoder)  # type: ignore[assignment]
+        with using(cluster):
+            return list(self._stream("_labels_of", X))
 
-        def one(sample: Sample, example: Example, number: int) -> Any:
-            decoded = decode(decoder, self._trained_inference(), self._theta(example), sample, self.dtype)
-            if getattr(decoded, "ndim", 1) == 1:
-                decoded = self.classes_[decoded] if example.graph.n_labels is not None else decoded
-            return self._shaped(decoded, sample, number)
-
-        return self._map(one, X)
-
-    def predict_proba(self, X: Any) -> list[Any]:
+    def predict_proba(self, X: Any, cluster: Any = None) -> list[Any]:
         """Return the marginals of every variable, shaped as the input with the labels as last axis."""
+        with using(cluster):
+            return list(self._stream("_marginals_of", X))
 
-        def one(sample: Sample, example: Example, number: int) -> Any:
-            return self._shaped(self._infer(self._theta(example), sample).unary, sample, number)
+    def predict_each(self, X: Any, cluster: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield labels and marginals of each example in order, as they come; what is yielded is not held."""
+        own = None if cluster is None else open_cluster(cluster)
+        try:
+            yield from self._stream("_both_of", X, own)
+        finally:
+            if own is not None:
+                own.close()
 
-        return self._map(one, X)
+    def _stream(self, what: str, X: Any, cluster: Cluster | None = None) -> Iterator[Any]:
+        check_is_fitted(self, "weights_")
+        return stream(self, what, checked_sequence(opened(X)[0], "X"), self._jobs(), cluster or active())
+
+    def _labels_of(self, sample: Sample, example: Example, number: int) -> Any:
+        decoded = decode(self._decoder(), self._trained_inference(), self._theta(example), sample, self.dtype)
+        if getattr(decoded, "ndim", 1) == 1:
+            decoded = self.classes_[decoded] if example.graph.n_labels is not None else decoded
+        return self._shaped(decoded, sample, number)
+
+    def _marginals_of(self, sample: Sample, example: Example, number: int) -> Any:
+        return self._shaped(self._infer(self._theta(example), sample).unary, sample, number)
+
+    def _both_of(self, sample: Sample, example: Example, number: int) -> tuple[Any, Any]:
+        p = self._marginals_of(sample, example, number)
+        if self._decoder().name == "max_marginal" and example.graph.n_labels is not None:
+            return self.classes_[p.argmax(axis=-1)], p  # inference once for both
+        return self._labels_of(sample, example, number), p
+
+    def _decoder(self) -> Decoder:
+        return part_of("decoder", self.decoder)  # type: ignore[return-value]
 
     def marginals(self, sample: Any, given: Any = None) -> Result:
         """Return marginals (also of factors) and log Z of one example, with the labels in ``given`` (-1 = free) fixed."""
@@ -447,9 +492,8 @@ class CRF(ClassifierMixin, SpecParams):
         X, y = opened(X, y)
         if y is None:
             raise InputError("score needs labels: y, or a folder that was packed with labels.")
-        predictions = self.predict(X)
-        weight = self._sample_weight(sample_weight, len(predictions))
-        for number, (prediction, each) in enumerate(zip(predictions, y, strict=True)):
+        weight = self._sample_weight(sample_weight, len(y))
+        for number, (prediction, each) in enumerate(zip(self._stream("_labels_of", X), y, strict=True)):
             labels = self._flat_labels(each, number)
             self._encoded(labels, number)  # an unknown class is an error, not a wrong guess
             known = labels != (-1 if labels.dtype.kind in "iu" else "")
@@ -466,20 +510,6 @@ class CRF(ClassifierMixin, SpecParams):
 
     def _infer(self, theta: Potentials, sample: Sample) -> Result:
         return infer(theta, self._trained_inference(), observed=sample.observed, dtype=self.dtype)
-
-    def _map(self, one: Any, X: Any) -> list[Any]:
-        """Return ``one`` of each example, made when its turn comes."""
-        check_is_fitted(self, "weights_")
-        X = checked_sequence(opened(X)[0], "X")
-
-        def made(number: int) -> Any:
-            sample = self._sample(X[number], number)
-            return one(sample, self._example(sample, None, None, None, number), number)
-
-        if self._jobs() == 1:
-            return [made(number) for number in range(len(X))]
-        with ThreadPoolExecutor(self._jobs()) as pool:
-            return list(pool.map(made, range(len(X))))
 
     def fitted_module(self, kind: str = "unary", number: int = 0) -> Any:
         """Return a copy of the network that is the energy of ``kind`` (of type ``number``), with the learned weights."""

@@ -20,10 +20,8 @@ def decode(decoder: Decoder, method: Inference, theta: Potentials, sample: Sampl
     """Return labels (n,) of all variables, those of observed ones as observed, or what the decoder predicts instead."""
     graph = theta.graph
     outputs = _outputs(sample, graph)
-    allowed = np.ones(int(graph.layout.var_ptr[-1]), dtype=bool)
-    if sample.observed is not None:
-        allowed = as_labeling(graph, sample.observed, "observed").allowed
-    if allowed.all():
+    allowed = None if sample.observed is None else as_labeling(graph, sample.observed, "observed").allowed
+    if allowed is None or allowed.all():
         mu = infer(theta, method, dtype=dtype).marginals if decoder.needs_marginals else None
         return decoder.decode(theta, mu, outputs)
     restriction = Restriction(graph, allowed)

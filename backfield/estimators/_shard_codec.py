@@ -18,7 +18,7 @@ from backfield.estimators.samples import GridSample, Sample
 from backfield.graph import Graph
 
 Arrays = dict[str, np.ndarray]
-_SAMPLE = ("node_features", "factor_features", "node_types", "factor_types", "observed", "weights")
+_SAMPLE = ("node_features", "factor_features", "node_types", "factor_types", "observed", "weights", "outputs")
 
 
 def encode_input(x: Any, number: int) -> Arrays:

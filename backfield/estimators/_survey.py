@@ -5,6 +5,7 @@ A survey of some examples and one of the next ones add up, so that the pass is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +67,23 @@ class Survey:
         if kind == "node" and sorted(found) != list(range(count)):
             raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, got {sorted(found)}.")
         return [(each, *next(iter(found.get(each, {(0, 0): 0})))) for each in range(count)]
+
+
+@dataclass
+class Surveyor:
+    """Surveys examples by their numbers."""
+
+    samples: Sequence[Sample]
+    labels: Sequence[np.ndarray]
+
+    def chunk(self, numbers: np.ndarray) -> Survey:
+        """Survey some examples."""
+        return sum((Survey.of(self.samples[k], self.labels[k], int(k)) for k in numbers), Survey())
+
+    @staticmethod
+    def add(a: Survey, b: Survey) -> Survey:
+        """Join two surveys."""
+        return a + b
 
 
 def _merged(seen: list[np.ndarray]) -> list[np.ndarray]:

@@ -40,7 +40,11 @@ class TiedChainProblem(Problem):
         )
         return plain and exact and one and all(is_simple(example) for example in problem.examples)
 
-    def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stacked": {}}
+
+    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> _Sum:
+        """Sum over some chains at once."""
         cache = self.__dict__.setdefault("_stacked", {})
         key = (int(numbers[0]), int(numbers[-1]), len(numbers))
         if key in cache:

@@ -39,7 +39,8 @@ class TiedMaximaProblem(Problem):
     def _n_chunks(self, count: int) -> int:
         return max(1, min(super()._n_chunks(count), count // 8))  # a chunk of one chain would cost as much as eight
 
-    def _chunk(self, w: np.ndarray, numbers: np.ndarray, seed: int) -> _Sum:
+    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> _Sum:
+        """Sum over some chains at once."""
         block, edges = self.layout.unary[0], self.layout.factors[0]
         examples = [self.examples[number] for number in numbers]
         features = np.concatenate([example.unary[0].features for example in examples])  # type: ignore[union-attr]

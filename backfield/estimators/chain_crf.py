@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ from scipy.sparse import csr_matrix
 from backfield.errors import InputError
 from backfield.estimators._base import OneLabelSetCRF
 from backfield.estimators._lazy import is_lazy, opened
-from backfield.estimators._survey import Survey
 from backfield.estimators._tied_chains import TiedChainProblem
 from backfield.estimators._tied_maxima import TiedMaximaProblem
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph
-from backfield.problem import Example, Problem
+from backfield.problem import Problem
 
 
 class ChainCRF(OneLabelSetCRF):
@@ -58,10 +56,11 @@ class ChainCRF(OneLabelSetCRF):
         super().fit(X, y, sample_weight, **options)
         return self
 
-    def _problem(self, examples: Sequence[Example], survey: Survey | None = None) -> Problem:
-        problem = super()._problem(examples, survey)
+    def _specialised(self, problem: Problem) -> Problem:
+        if is_lazy(problem.examples):
+            return problem
         for faster in (TiedChainProblem, TiedMaximaProblem):
-            if not is_lazy(examples) and faster.applies(problem):
+            if faster.applies(problem):
                 problem.__class__ = faster
         return problem
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from threading import Lock
 from typing import Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
+
+from backfield.execution.tree import Node, join, total
 
 T = TypeVar("T")
 N_CHUNKS = 64
@@ -66,19 +69,25 @@ def map_in_order(function: Callable[[int], T], n: int, n_jobs: int) -> list[T]:
     return list(_pool(n_jobs).map(function, range(n)))
 
 
+def in_order(evaluate: Callable[[int, int], T], bounds: list[tuple[int, int]], n_jobs: int) -> Iterator[T]:
+    """Yield ``evaluate(first, last)`` of each pair in order, computing at most two per thread in advance."""
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(n_jobs) as pool:
+        try:
+            for first, last in bounds:
+                waiting.append(pool.submit(evaluate, first, last))
+                if len(waiting) > 2 * n_jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # after an error, or when nobody wants the rest
+            for future in waiting:
+                future.cancel()
+
+
 def tree_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
     """Add parts in a binary tree over their number, as they come."""
-    stack: list[tuple[int, T]] = []  # (height, sum), heights falling
-    for part in parts:
-        height, total = 0, part
-        while stack and stack[-1][0] == height:
-            total = add(stack.pop()[1], total)
-            height += 1
-        stack.append((height, total))
-    total = stack.pop()[1]
-    while stack:
-        total = add(stack.pop()[1], total)
-    return total
+    return total(join((Node(number, 0, part) for number, part in enumerate(parts)), add), add)
 
 
 class _Shared(Generic[T]):

@@ -81,6 +81,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
     patience: int = 5
 
     own_start: ClassVar[bool] = True
+    distributes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for key, least in (("epochs", 0), ("cache", 0), ("check_every", 1), ("patience", 1)):

@@ -68,6 +68,7 @@ class OracleDescent(Learner, name="oracle_descent"):
 
     needs_value: ClassVar[bool] = False
     own_start: ClassVar[bool] = True  # functions start at zero
+    distributes: ClassVar[bool] = False
     #: Uses examples, not values and gradients; estimators hand it oracles for energies.
     uses_oracles: ClassVar[bool] = True
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class SelfTraining(Learner, name="self_training"):
     kappa: float = 1.0
     targets: str = "auto"
     n_samples: int = 100
+
+    distributes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         number(self.name, "kappa", self.kappa, 0, open_=True)

@@ -1,5 +1,6 @@
 """backfield pack, and packed folders for fit, predict and evaluate."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from backfield.cli.app import run
 from tests.cli import test_cli
 from tests.io.test_data import image_folder
 
+predict_module = importlib.import_module("backfield.cli.predict")
 QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]
 SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
 
@@ -72,6 +74,33 @@ def test_new_data_are_packed_like_the_model(call, folder, tmp_path):
     ):
         code, _, err = call(*arguments)
         assert code == 2 and words in one_line(err)
+
+
+def test_predictions_are_written_as_they_come_and_gone_on_with(call, folder, tmp_path, monkeypatch):
+    model, out = tmp_path / "m.bf", tmp_path / "out"
+    assert call("fit", folder, *QUICK, "-o", model)[0] == 0
+    assert call("predict", model, folder, "-o", tmp_path / "whole", "--proba")[0] == 0
+    real, written = predict_module._write_mask, []
+
+    def interrupted(folder, name, *rest):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(name)
+        real(folder, name, *rest)
+
+    monkeypatch.setattr(predict_module, "_write_mask", interrupted)
+    code, _, err = call("predict", model, folder, "-o", out, "--proba")
+    assert code == 130 and "2 of 4 masks are in" in one_line(err) and "--resume" in err
+    monkeypatch.undo()
+    before = (out / "0.png").stat().st_mtime_ns
+    code, text, _ = call("predict", model, folder, "-o", out, "--proba", "--resume")
+    assert code == 0 and "4 images (2 were there)" in text and (out / "0.png").stat().st_mtime_ns == before
+    for path in (tmp_path / "whole").iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes()
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in (tmp_path / "whole").iterdir())
+    (out / ".predicting.json").write_text("{}")
+    code, _, err = call("predict", model, folder, "-o", out, "--resume")
+    assert code == 2 and "of another model or other data" in one_line(err)
 
 
 def test_column_files(call, tmp_path):

@@ -1,0 +1,272 @@
+"""The same fit on real schedulers and worker processes: same bytes, faults, bad addresses."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import backfield as bf
+from backfield.cli.app import run
+
+distributed = pytest.importorskip("distributed")
+
+from backfield.execution.cluster import open_cluster, using  # noqa: E402
+
+LEARNERS = {"lbfgs": "lbfgs(max_iter=6)", "sgd": "sgd(epochs=2, batch_size=5)"}
+
+
+def images(n=23, seed=0):
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(12 + k % 3, 13, 3)).astype(np.float32) for k in range(n)]
+    return X, [(x[:, :, 0] > 0).astype(np.int64) - (x[:, :, 1] > 1.5) for x in X]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    return bf.write_shards(tmp_path_factory.mktemp("packed") / "p", *images(), shard_bytes=10_000)
+
+
+@pytest.fixture(scope="module")
+def expected(packed):
+    """Weights by threads on one machine."""
+    fits = {name: bf.GridCRF(learner=learner, n_jobs=2).fit(packed) for name, learner in LEARNERS.items()}
+    return {name: crf.weights_.tobytes() for name, crf in fits.items()}
+
+
+@pytest.fixture(scope="module")
+def one():
+    """A scheduler and one worker process; ``two`` adds another."""
+    cluster = open_cluster("local:1")
+    yield cluster.client
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def two(one):
+    one.cluster.scale(2)
+    one.wait_for_workers(2, timeout=60)
+    return one
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_one_worker_gives_the_same_bytes(one, packed, expected, name):
+    assert bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=one).weights_.tobytes() == expected[name]
+
+
+def test_nobody_outside_can_reach_local_workers(one):
+    pids = [os.getpid(), *one.run(os.getpid).values()]
+    inodes = {link for pid in pids for fd in os.listdir(f"/proc/{pid}/fd") if (link := _link(pid, fd))}
+    listening = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
+                listening.append(words[1].split(":")[0])
+    assert len(listening) >= 2
+    assert set(listening) <= {"0100007F", "00000000000000000000000001000000"}
+
+
+def _link(pid, fd):
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_two_workers_give_the_same_bytes(two, packed, expected, name):
+    assert bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=two).weights_.tobytes() == expected[name]
+
+
+def test_data_in_memory_and_chains(two, expected):
+    X, Y = images()
+    assert bf.GridCRF(learner=LEARNERS["lbfgs"]).fit(X, Y, cluster=two).weights_.tobytes() == expected["lbfgs"]
+    chains = [x.reshape(-1, 3)[: 5 + k % 3] for k, x in enumerate(X)]
+    labels = [y.reshape(-1)[: len(x)] + 1 for x, y in zip(chains, Y, strict=True)]
+    ours, theirs = (bf.ChainCRF(learner="lbfgs(max_iter=8)").fit(chains, labels, cluster=c) for c in (two, None))
+    assert ours.weights_.tobytes() == theirs.weights_.tobytes()
+
+
+def test_bytes_of_an_iteration_do_not_depend_on_the_data(two):
+    sizes = []
+    for n in (16, 64):
+        X, Y = images(n)
+        with using(two):
+            crf = bf.GridCRF(start="zero")
+            samples, labels = crf._training_data(X, Y)
+            survey = crf._survey(samples, labels)
+            crf._learn_classes(survey.seen)
+            problem = crf._problem(crf._examples(samples, labels, None, survey))
+            problem.value_and_gradient(np.zeros(problem.n_weights))
+            sizes.append((problem.shared.last.bytes_out, problem.shared.last.bytes_back))
+    assert max(map(sum, sizes)) < 20 * 8 * problem.n_weights + 4000
+
+
+def test_predictions(two, packed):
+    crf = bf.GridCRF(learner="lbfgs(max_iter=3)").fit(packed)
+    for mine, theirs in zip(crf.predict(packed, cluster=two), crf.predict(packed), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    X, _ = images()
+    for (labels, p), theirs in zip(crf.predict_each(X, cluster=two), crf.predict_proba(X), strict=True):
+        assert p.tobytes() == theirs.tobytes() and labels.shape == p.shape[:-1]
+
+
+def test_command_line(two, tmp_path, packed, expected, capsys):
+    address = two.scheduler.address
+    model = tmp_path / "m.bf"
+    fit = ["fit", str(packed.folder), "--learner", LEARNERS["lbfgs"], "--quiet", "-o", str(model), "--cluster", address]
+    assert run(fit) == 0
+    assert bf.load(model).weights_.tobytes() == expected["lbfgs"]
+    assert run(["predict", str(model), str(packed.folder), "-o", str(tmp_path / "out"), "--cluster", address]) == 0
+    assert len(list((tmp_path / "out").glob("*.png"))) == len(packed)
+    capsys.readouterr()
+    assert run(["evaluate", str(model), str(packed.folder), "--json", "--cluster", address]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(bf.load(model).score(packed))
+    assert run(["reproduce", "d13-fig1", "--quick", "--cluster", "tcp://127.0.0.1"]) == 2
+    assert "127.0.0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("learner", ["oracle_descent", "frank_wolfe"])
+def test_learners_that_need_the_examples_refuse(two, packed, learner):
+    unary = {"unary": "linear"} if learner == "frank_wolfe" else {}
+    loss = {"loss": "max_margin"} if learner == "frank_wolfe" else {}
+    with pytest.raises(bf.InputError, match=f"{learner} works on the examples themselves, in one process"):
+        bf.GridCRF(learner=learner, **unary, **loss).fit(packed, cluster=two)
+
+
+def test_a_damaged_shard_is_named_by_the_worker(two, tmp_path):
+    shards = bf.write_shards(tmp_path / "p", *images(), shard_bytes=10_000)
+    file = shards.folder / shards.shards[-1].file
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(content)
+    seen = []
+    with pytest.raises(bf.InputError, match=rf"{file.name} is damaged"):
+        bf.GridCRF(learner="sgd(epochs=1)", start="zero").fit(shards, cluster=two, callbacks=[lambda *row: seen.append(row)])
+    assert not seen
+
+
+def test_other_versions_are_refused(two, packed):
+    worker = sorted(two.scheduler_info(n_workers=-1)["workers"])[0]
+    two.run(_pretend, "0.0.1", workers=[worker])
+    try:
+        with pytest.raises(
+            bf.InputError, match=rf"versions differ .* {worker}: backfield {bf.__version__} here, 0.0.1 there"
+        ):
+            bf.GridCRF().fit(packed, cluster=two)
+    finally:
+        two.run(_pretend, bf.__version__, workers=[worker])
+
+
+def _pretend(version):
+    import backfield
+
+    backfield.__version__ = version
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_worker_that_is_killed_changes_nothing(two, packed, expected, name):
+    victims = sorted(two.run(os.getpid).values())
+    killed = []
+
+    def kill(iteration, w, row):
+        if iteration == 1 and not killed:
+            killed.append(victims[0])
+            os.kill(victims[0], signal.SIGKILL)
+
+    crf = bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=two, callbacks=[kill])
+    assert killed and crf.weights_.tobytes() == expected[name]
+    two.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("tcp://127.0.0.1:1", "no Dask scheduler answers at tcp://127.0.0.1:1 within"),
+        ("local:none", "local:N takes a number"),
+        ("here", "cluster must be local:N, tcp"),
+        ("tls://127.0.0.1:1", "needs Dask's TLS settings"),
+    ],
+)
+def test_bad_addresses(packed, tmp_path, capsys, address, words):
+    start = time.monotonic()
+    code = run(["fit", str(packed.folder), "--quiet", "-o", str(tmp_path / "m.bf"), "--cluster", address])
+    err = capsys.readouterr().err
+    assert code == 2 and err.count("\n") == 1 and words in err
+    assert time.monotonic() - start < 10
+
+
+def test_a_lost_scheduler_leaves_a_checkpoint(packed, expected, tmp_path, monkeypatch):
+    """Over TLS, with certificates of our own, so that this path is tried, too."""
+    security = _certificates(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kind = "tls" if security else "tcp"
+    address = f"{kind}://127.0.0.1:{port}"
+    files = {"ca-file": security and security[0], "cert": security and security[0], "key": security and security[1]}
+    tls = [f"--tls-{key}={value}" for key, value in files.items()] if security else []
+    common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        f"{kind}://127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    processes = [
+        subprocess.Popen([*command, "--no-dashboard", *tls], env=environment, **common)
+        for command in (scheduler, [*worker, "--host", "127.0.0.1"])
+    ]
+    config = {f"distributed.comm.tls.{key}": str(value) for key, value in files.items() if key == "ca-file"}
+    config |= {"distributed.comm.tls.client.cert": files["cert"], "distributed.comm.tls.client.key": files["key"]}
+    import dask
+
+    def lose(iteration, w, row):
+        if iteration == 2:
+            processes[0].kill()
+
+    crf = bf.GridCRF(learner=LEARNERS["lbfgs"])
+    try:
+        with dask.config.set(config if security else {}):
+            _wait_for(port)
+            with pytest.raises(bf.ClusterError, match=f"the scheduler at {address} is lost"):
+                crf.fit(packed, cluster=address, checkpoint=tmp_path / "c", callbacks=[lose])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    crf.fit(packed, checkpoint=tmp_path / "c", resume=True)
+    assert crf.weights_.tobytes() == expected["lbfgs"]
+
+
+def _certificates(folder):
+    if shutil.which("openssl") is None:
+        return None
+    made, key = folder / "cert.pem", folder / "key.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"]
+    request += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(made)]
+    done = subprocess.run(request, capture_output=True)
+    return (str(made), str(key)) if done.returncode == 0 else None
+
+
+def _wait_for(port, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        threading.Event().wait(0.1)
