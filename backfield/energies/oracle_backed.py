@@ -27,8 +27,13 @@ class OracleEnergy(Energy):
         """Return eps f(features); zeros before the first fit."""
         if self.function is None:
             return np.zeros((features.shape[0], n_outputs), features.dtype)
-        return (self.eps * self.function.scores(features)).astype(features.dtype, copy=False)
+        return (self.eps * self.function.scores(dense(features))).astype(features.dtype, copy=False)
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return nothing."""
         return np.empty(0)
+
+
+def dense(features: Any) -> np.ndarray:
+    """Return features as an array; oracles take no CSR matrices."""
+    return features.toarray() if hasattr(features, "toarray") else features

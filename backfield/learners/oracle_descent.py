@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield._component import get
-from backfield.energies.oracle_backed import OracleEnergy
+from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
@@ -40,6 +40,8 @@ from backfield.problem import Block, Example, Problem, Rows
 #: Sweeps of each round for the error in the trace; their messages, of the model without the margin, are kept.
 ERROR_SWEEPS = 5
 KINDS = ("unary", "factors")
+#: Bytes that sparse features may take as an array.
+MAX_DENSE = 4 << 30
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,13 +151,14 @@ class _Term:
         self.kind, self.energy, self.n_classes = kind, block.energy, block.n_outputs
         self.oracle = block.energy.oracle
         parts = [(k, getattr(example, kind)[place]) for k, example in enumerate(examples)]
+        _check_size([rows.features for _, rows in parts if rows is not None], self.oracle)
         self.parts: list[tuple[int, slice, np.ndarray]] = []  # example, its rows here, their entries in flat tables
         self.index: list[tuple[int, Any]] = []  # example, its variables or factors
         features, at = [], 0
         for k, rows in parts:
             if rows is None:
                 continue
-            x = rows.features.toarray() if hasattr(rows.features, "toarray") else rows.features
+            x = dense(rows.features)
             features.append(x)
             self.parts.append((k, slice(at, at + len(x)), _entries(examples[k].graph, kind, rows.index, self.n_classes)))
             self.index.append((k, rows.index))
@@ -404,6 +407,17 @@ class _Descent:
         memory.plain = engine.messages(state)
         best = argmax_labels(engine.marginals(state, factors=False))
         memory.wrong = int((best != memory.example.target.labeling.labels)[memory.known[0]].sum())
+
+
+def _check_size(features: list[Any], oracle: Any) -> None:
+    """Refuse sparse rows, such as those of words, that would not fit into memory as an array."""
+    size = sum(x.shape[0] * x.shape[1] * x.dtype.itemsize for x in features if hasattr(x, "toarray"))
+    if size > MAX_DENSE:
+        n, m = sum(x.shape[0] for x in features), features[0].shape[1]
+        raise InputError(
+            f"oracle {oracle.name!r} takes dense features: {n} rows of {m} features would need {size / 2**30:.0f} GB; "
+            "give it fewer features, or learn linear energies with another learner."
+        )
 
 
 def _flat(theta: Potentials, kind: str) -> np.ndarray:

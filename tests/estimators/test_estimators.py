@@ -239,6 +239,24 @@ def test_functions_through_oracles():
         bf.GridCRF(unary="mlp").fit(X, Y)
 
 
+@pytest.mark.parametrize("oracle", ["linear", "boosted_trees(min_fraction=0.1)", "mlp(batch=30)"])
+def test_oracles_on_chains_of_sparse_features(oracle):
+    pytest.importorskip({"b": "lightgbm", "m": "torch"}.get(oracle[0], "numpy"))
+    rng = np.random.default_rng(0)
+    Y = [rng.integers(0, 3, 8) for _ in range(12)]
+    X = [[{"length": float(rng.random()), f"word {label}": 1.0} for label in y] for y in Y]
+    settings = {"learner": "oracle_descent(n_rounds=20)", "inference": "smoothed_lp(n_iter=20)"}
+    crf = bf.ChainCRF(unary=oracle, pairwise="constant", **settings).fit(X, Y)
+    assert crf.score(X, Y) > 0.9
+
+
+def test_sparse_features_that_would_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr("backfield.learners.oracle_descent.MAX_DENSE", 1000)
+    X, Y = [[{f"word {k}": 1.0} for k in range(20)]] * 2, [np.arange(20) % 2] * 2
+    with pytest.raises(bf.InputError, match="oracle 'linear' takes dense features: 40 rows of 20 features"):
+        bf.ChainCRF(learner="oracle_descent").fit(X, Y)
+
+
 BAD = [
     (lambda X, Y: ([], []), "no examples"),
     (lambda X, Y: (X, Y[:1]), "2 examples but 1 labelings"),

@@ -75,6 +75,22 @@ def test_threads_change_nothing():
     assert [row["objective"] for row in one.trace_] == [row["objective"] for row in two.trace_]
 
 
+def test_factors_of_any_arity_and_label_counts():
+    """Two types of variables (2 and 3 labels) and of factors (pairs and triples)."""
+    rng = np.random.default_rng(0)
+    graph = bf.Graph(labels=[2, 3, 2, 3], factors=[(0, 1), (2, 3), (0, 2, 1), (0, 2, 3)])
+    types = {"node_types": [0, 1, 0, 1], "factor_types": [0, 0, 1, 1]}
+    X, Y = [], []
+    for _ in range(20):
+        y = np.array([rng.integers(0, k) for k in graph.labels])
+        X.append(bf.Sample(graph, (y + 0.4 * rng.normal(size=4))[:, None], rng.random((4, 1)), **types))
+        Y.append(y)
+    settings = {"learner": "oracle_descent(n_rounds=10, tol=0.0)", "inference": "smoothed_lp(n_iter=25)"}
+    crf = bf.GraphCRF(unary="linear", pairwise="linear", **settings).fit(X, Y)
+    assert never_rises(crf)
+    assert crf.score(X, Y) > 0.75
+
+
 def test_weights_are_those_of_the_margin():
     X, Y = images()
     plain, dear = model(n_rounds=20).fit(X, Y), model(n_rounds=20, class_weight={0: 1.0, 1: 4.0}).fit(X, Y)
