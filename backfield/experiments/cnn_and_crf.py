@@ -34,7 +34,7 @@ HELD_OUT = 40
 @experiment("cnn-and-crf", "A network alone, with a field fitted afterwards, and trained together with it: horses")
 def run(context: Context) -> Outcome:
     """Train the three models and count wrong pixels of the test images."""
-    return measure(context, epochs=4 if context.quick else 30, held_out=False)
+    return measure(context, epochs=4 if context.quick else 16, held_out=False)
 
 
 def measure(context: Context, epochs: int, held_out: bool) -> Outcome:

@@ -1,0 +1,272 @@
+"""Pages that mkdocs makes while it builds: results and speed from committed JSON, the API from docstrings, a gallery.
+
+Two comments are replaced in written pages: ``<!-- source: backfield.losses._base.Loss -->`` by the source of that object as
+it is now, and ``<!-- results: NAME -->`` by the table of ``docs/results/NAME.json``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+#: Rows of a table that are shown at once; more are folded away.
+MANY = 40
+#: Settings that say how a result came about, in this order; all others are folded away.
+SHOWN = ("quick", "commit", "machine")
+#: What the pages of the API hold: title -> objects.
+API = {
+    "Learning": ("GridCRF", "ChainCRF", "GraphCRF", "GridSample", "Sample", "Classifier", "Network", "load"),
+    "Models and inference": ("Graph", "Potentials", "batch", "infer", "find_map"),
+    "Losses and gradients": ("value_and_gradient", "hessian_vector", "inference_gradient"),
+    "Errors": ("InputError", "ConvergenceWarning"),
+}
+ROOMS = {
+    "inference": "theta -> marginals and log Z",
+    "losses": "marginals, labels -> value",
+    "objectives": "theta, labels -> value; with a gradient of their own",
+    "gradients": "from the marginals' adjoint to theta's",
+    "learners": "what moves the weights",
+    "energies": "features, weights -> theta",
+    "oracles": "function classes that are fitted term by term",
+    "decoders": "marginals -> prediction",
+    "map_solvers": "theta -> labels",
+}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are made."""
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in sources and tables."""
+    return filled(markdown)
+
+
+def pages() -> dict[str, str]:
+    """Return path -> text of every page that is made."""
+    made = {"api/index.md": api_page(), "api/parts.md": parts_page(), "api/torch.md": torch_page(), "gallery.md": gallery()}
+    names = sorted(path.stem for path in RESULTS.glob("*.json"))
+    made["results/index.md"] = results_index([name for name in names if name != "bench"])
+    for name in names:
+        made["speed.md" if name == "bench" else f"results/{name}.md"] = result_page(name)
+    return made
+
+
+def filled(markdown: str) -> str:
+    """Replace the two kinds of comments."""
+    markdown = re.sub(r"<!-- source: ([\w.]+) -->", lambda match: f"```py\n{source(match[1])}```", markdown)
+    return re.sub(r"<!-- results: ([\w-]+) -->", lambda match: table(read(match[1])["rows"]), markdown)
+
+
+def source(name: str) -> str:
+    """Return the source of ``package.module.Name`` as it is now."""
+    module, _, attribute = name.rpartition(".")
+    return inspect.getsource(getattr(importlib.import_module(module), attribute))
+
+
+# ---- results ----
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a committed result."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found
+
+
+def title(name: str) -> str:
+    """Return what an experiment says that it is."""
+    from backfield.experiments import lookup, names
+
+    if name == "bench":
+        return "Speed"
+    return lookup(name).title if name in names() else name
+
+
+def results_index(names: list[str]) -> str:
+    """Return the page that lists all results."""
+    intro = (
+        "Every number here was printed by `backfield reproduce NAME --out docs/results` and is read from the committed JSON "
+        "when these pages are built. Where a paper prints a figure, it stands beside ours."
+    )
+    lines = ["# Results", "", intro, "", "| | experiment | rows | seconds | |", "|---|---|---|---|---|"]
+    for name in names:
+        found = read(name)
+        note = "quick run" if found["settings"].get("quick") else ""
+        lines.append(f"| [{name}]({name}.md) | {title(name)} | {len(found['rows'])} | {number(found['seconds'])} | {note} |")
+    return "\n".join(lines) + "\n"
+
+
+def result_page(name: str) -> str:
+    """Return the page of one result."""
+    found = read(name)
+    folder = "results/" if name == "bench" else ""
+    pictures = sorted(RESULTS.glob(f"{name}.png")) + sorted(RESULTS.glob(f"{name}-*.png"))
+    command = "backfield bench --json" if name == "bench" else f"backfield reproduce {name} --out docs/results"
+    settings = found.get("settings") or {key: value for key, value in found.items() if key != "rows"}
+    took = f", {number(found['seconds'])} seconds" if "seconds" in found else ""
+    lines = [f"# {title(name)}", "", f"`{command}`{took}.", ""]
+    lines += [f"![{title(name)}]({folder}{picture.name})\n" for picture in pictures]
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for row in found["rows"]:
+        cases.setdefault(str(row.get("case", "")), []).append({k: v for k, v in row.items() if k != "case"})
+    for case, rows in cases.items():
+        lines += [f"## {case}\n"] * bool(case) + [table(rows)]
+    lines += ["", "## Settings", "", *(f"- {key}: `{settings[key]}`" for key in SHOWN if key in settings)]
+    rest = {key: value for key, value in settings.items() if key not in SHOWN}
+    return "\n".join(lines) + "\n\n" + folded("all settings", f"```json\n{json.dumps(rest, indent=1)}\n```")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as a table of Markdown; columns that are empty everywhere are left out, lists and dicts, too."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    keys = [key for key in keys if any(row.get(key) is not None for row in rows)]
+    keys = [key for key in keys if not any(isinstance(row.get(key), list | dict) for row in rows)]
+    lines = ["| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
+    lines += ["| " + " | ".join(number(row.get(key)) for key in keys) + " |" for row in rows]
+    text = "\n".join(lines)
+    return text if len(rows) <= MANY else folded(f"{len(rows)} rows", text)
+
+
+def folded(summary: str, text: str) -> str:
+    """Return text that is shown on a click."""
+    return f'<details markdown="1"><summary>{summary}</summary>\n\n{text}\n\n</details>\n'
+
+
+def number(value: Any) -> str:
+    """Return a cell: four digits of a number, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return str(value).replace("|", "\\|")
+    return f"{value:.4g}"
+
+
+def gallery() -> str:
+    """Return the page with all pictures."""
+    lines = ["# Gallery", "", "What people get. Each picture was drawn by the command below it.", ""]
+    shown = [(DOCS / "images" / "demo.png", "Denoising: input, truth, and marginals of four models", "backfield demo")]
+    for path in sorted(RESULTS.glob("*.png")):
+        name = max((p.stem for p in RESULTS.glob("*.json") if path.stem.startswith(p.stem)), key=len, default=path.stem)
+        shown.append((path, title(name), f"backfield reproduce {name}"))
+    for path, words, command in shown:
+        lines += [f"## {words}", "", f"![{words}]({path.relative_to(DOCS).as_posix()})", "", f"`{command}`", ""]
+    return "\n".join(lines)
+
+
+# ---- API ----
+
+
+def api_page() -> str:
+    """Return the page of the public names."""
+    import backfield
+
+    lines = ["# API", "", "Made from the docstrings. `import backfield as bf`; the names of parts are in [Parts](parts.md), "
+             "the PyTorch layer in [PyTorch](torch.md).", ""]  # fmt: skip
+    for heading, names in API.items():
+        lines += [f"## {heading}", ""]
+        for name in names:
+            lines += described(f"bf.{name}", getattr(backfield, name), "###")
+    return "\n".join(lines)
+
+
+def torch_page() -> str:
+    """Return the page of the PyTorch layer."""
+    intro = (
+        "`pip install 'backfield[torch]'`, then `from backfield.bridges.torch import CRFLayer`. How it is used: "
+        "[CNN and CRF](../tutorials/cnn_and_crf.md)."
+    )
+    lines = ["# PyTorch", "", intro, ""]
+    try:
+        from backfield.bridges.torch import CRFLayer
+    except ImportError:
+        return "\n".join([*lines, "PyTorch was not installed where this page was built."])
+    return "\n".join(lines + described("CRFLayer", CRFLayer, "##"))
+
+
+def parts_page() -> str:
+    """Return the page of everything that can be named by a spec."""
+    import backfield  # noqa: F401
+    from backfield._component import lookup, names
+
+    intro = (
+        "Everything with a name. A spec is `name` or `name(key=value)` with Python literals, the same in Python, on the "
+        "command line and in model files; `backfield list` prints this page."
+    )
+    lines = ["# Parts", "", intro, ""]
+    for room, words in ROOMS.items():
+        lines += [f"## {room}", "", f"{words}.", ""]
+        for name in names(room):
+            part = lookup(room, name)
+            fields = [f for f in dataclasses.fields(part) if f.init]  # type: ignore[arg-type]
+            shown = ", ".join(f"{f.name}={_default(f)}" for f in fields)
+            lines += [f"### {name}", "", f"`{name}({shown})`" if shown else f"`{name}`", "", markdown_of(part.__doc__), ""]
+    return "\n".join(lines)
+
+
+def _default(field: Any) -> str:
+    return "..." if field.default is dataclasses.MISSING else repr(field.default)
+
+
+def described(name: str, thing: Any, level: str) -> list[str]:
+    """Return the lines about a function, or about a class with its public methods."""
+    lines = [f"{level} {name}", "", f"```py\n{name}{_signature(thing)}\n```", "", markdown_of(inspect.getdoc(thing)), ""]
+    if inspect.isclass(thing) and not issubclass(thing, BaseException):
+        for method, value in inspect.getmembers(thing):
+            own = any(method in vars(cls) for cls in thing.__mro__ if cls.__module__.startswith("backfield"))
+            if own and not method.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
+                call = "" if isinstance(value, property) else _signature(value)
+                lines += [
+                    f"{level}# {name}.{method}",
+                    "",
+                    f"```py\n.{method}{call}\n```",
+                    "",
+                    markdown_of(inspect.getdoc(value)),
+                    "",
+                ]
+    return lines
+
+
+def _signature(thing: Any) -> str:
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return "()"
+    kept = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values() if p.name != "self"]
+    text = str(signature.replace(parameters=kept, return_annotation=inspect.Signature.empty))
+    return text if len(text) < 100 else "(\n    " + ",\n    ".join(str(p) for p in kept) + ",\n)"
+
+
+def markdown_of(docstring: str | None) -> str:
+    """Turn a numpydoc docstring into Markdown."""
+    text = inspect.cleandoc(docstring or "")
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
+    lines = text.split("\n")
+    out: list[str] = []
+    listed = False
+    for k, line in enumerate(lines):
+        following = lines[k + 1] if k + 1 < len(lines) else ""
+        if re.fullmatch(r"-{3,}", line.strip()):
+            continue
+        if re.fullmatch(r"-{3,}", following.strip()) and line.strip():
+            listed = line.strip() in ("Parameters", "Attributes", "Returns")
+            out += ["", f"**{line.strip()}**", ""]
+        elif listed and line and not line.startswith(" "):
+            name, _, kind = line.partition(" : ")
+            out.append(f"- `{name.strip()}`" + (f" ({kind.strip()})" if kind else ""))
+        elif line.startswith(">>>"):
+            out.append("    " + line)
+        else:
+            out.append(line)
+    return "\n".join(out).replace("<", "&lt;") if "<" in text and "`" not in text else "\n".join(out)
