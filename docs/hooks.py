@@ -22,7 +22,7 @@ RESULTS = DOCS / "results"
 MANY = 40
 #: Settings that say how a result came about, in this order; all others are folded away.
 SHOWN = ("quick", "commit", "machine")
-#: What the pages of the API hold: title -> objects.
+#: The order of the page of the API: title -> names; all others come last.
 API = {
     "Learning": ("GridCRF", "ChainCRF", "GraphCRF", "GridSample", "Sample", "Classifier", "Network", "load"),
     "Models and inference": ("Graph", "Potentials", "batch", "infer", "find_map"),
@@ -87,7 +87,7 @@ def read(name: str) -> dict[str, Any]:
 
 def title(name: str) -> str:
     """Return what an experiment says that it is."""
-    from backfield.experiments import lookup, names
+    from backfield.experiments._base import lookup, names
 
     if name == "bench":
         return "Speed"
@@ -174,7 +174,9 @@ def api_page() -> str:
 
     lines = ["# API", "", "Made from the docstrings. `import backfield as bf`; the names of parts are in [Parts](parts.md), "
              "the PyTorch layer in [PyTorch](torch.md).", ""]  # fmt: skip
-    for heading, names in API.items():
+    listed = {name for names in API.values() for name in names}
+    public = [name for name, value in vars(backfield).items() if name[0] != "_" and not inspect.ismodule(value)]
+    for heading, names in {**API, "More": [name for name in sorted(public) if name not in listed]}.items():
         lines += [f"## {heading}", ""]
         for name in names:
             lines += described(f"bf.{name}", getattr(backfield, name), "###")
@@ -266,7 +268,7 @@ def markdown_of(docstring: str | None) -> str:
             name, _, kind = line.partition(" : ")
             out.append(f"- `{name.strip()}`" + (f" ({kind.strip()})" if kind else ""))
         elif line.startswith(">>>"):
-            out.append("    " + line)
+            out.append("    " + line.removesuffix("  # doctest: +SKIP"))
         else:
             out.append(line)
     return "\n".join(out).replace("<", "&lt;") if "<" in text and "`" not in text else "\n".join(out)

@@ -41,7 +41,8 @@ def run(context: Context) -> Outcome:
             p = np.stack(found)[..., 1]
             truth = np.stack(made.masks[count:])
             loss = -np.log(np.maximum(np.where(truth == 1, p, 1 - p), 1e-12)).mean()
-            row = {"model": name, "sweeps": sweeps, "paper": None, "ours": round(float(((p > 0.5) != truth).mean()), 5)}
+            error = float(((p > 0.5) != truth).mean())
+            row = {"model": name, "sweeps": sweeps, "what": "test error", "paper": None, "ours": round(error, 5)}
             rows.append(row | {"log loss": round(float(loss), 5)})
             marginals[name, sweeps] = found[0][..., 1]
     settings = {"images": count, "size": size, "seed": 0, "sweeps": list(SWEEPS), **common}

@@ -1,0 +1,66 @@
+"""The site builds without a warning; pages that are made hold what the files and docstrings say."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("mkdocs")
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_builds_without_warnings(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    site = tmp_path / "site"
+    assert "class Loss(Component)" in (site / "extend" / "add_a_loss" / "index.html").read_text().replace("\xa0", " ")
+    assert not list(site.glob("**/*.json.html"))
+    for name in ("api/parts", "speed", "gallery", "results/idea", "coming_from"):
+        assert (site / name / "index.html").is_file()
+
+
+def test_every_committed_result_has_a_page(hooks):
+    made = hooks.pages()
+    for path in (ROOT / "docs" / "results").glob("*.json"):
+        found = json.loads(path.read_text())
+        page = made["speed.md" if path.stem == "bench" else f"results/{path.stem}.md"]
+        value = next(row["ours"] for row in found["rows"] if "ours" in row) if path.stem != "bench" else "directed message"
+        assert hooks.number(value) in page
+
+
+def test_the_api_names_everything_public(hooks):
+    import backfield
+    from backfield._component import lookup, names, rooms
+
+    page, parts = hooks.api_page(), hooks.parts_page()
+    for name, value in vars(backfield).items():
+        if name[0] != "_" and callable(value):
+            assert f"# bf.{name}\n" in page, name
+    for room in rooms():
+        for name in names(room):
+            if lookup(room, name).__module__.startswith("backfield."):
+                assert f"### {name}" in parts, (room, name)
+
+
+def test_sources_and_tables_are_filled_in(hooks):
+    filled = hooks.filled("a\n<!-- source: backfield.losses._base.Loss -->\n<!-- results: idea -->")
+    assert "def value_and_dmu" in filled and "| model | sweeps |" in filled
+
+
+def test_docstrings_become_markdown(hooks):
+    text = "One line.\n\nParameters\n----------\nx : int\n    See :class:`~a.b` and ``c``.\n\nExamples\n--------\n>>> f(1)\n"
+    lines = [line for line in hooks.markdown_of(text).split("\n") if line]
+    expected = ["One line.", "**Parameters**", "- `x` (int)", "    See `a.b` and `c`.", "**Examples**", "    >>> f(1)"]
+    assert lines == expected
