@@ -43,9 +43,12 @@ ROOMS = {
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made."""
+    """Add the pages that are made, and tutorials that mkdocs.yml does not list to the end of their menu."""
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
+    menu = next(entry["Tutorials"] for entry in config.nav if "Tutorials" in entry)
+    listed = {path for entry in menu for path in entry.values()}
+    menu += [path for path in sorted(files.src_uris) if path.startswith("tutorials/") and path not in listed]
     return files
 
 
