@@ -205,6 +205,7 @@ class Problem:
         dtype: Any = np.float64,
         n_jobs: int = 1,
         labelled: Sequence[int] | None = None,
+        n_chunks: int = N_CHUNKS,
     ) -> None:
         self.examples = examples
         self.layout = layout
@@ -219,6 +220,7 @@ class Problem:
             truncated = Truncated(memory=max(1, budget))
             setting = setting._replace(gradient=truncated if setting.gradient is not None else None)
         self.setting = setting
+        self.n_chunks = n_chunks
         self.shared: Shared | None = None
         if labelled is None:
             labelled = [example.n_labelled for example in examples]
@@ -271,7 +273,7 @@ class Problem:
     def _n_chunks(self, count: int) -> int:
         """Return into how many chunks ``count`` examples are cut."""
         # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
-        return N_CHUNKS if self.n_weights < 2**16 else N_CHUNKS // 8
+        return self.n_chunks if self.n_weights < 2**16 else max(1, self.n_chunks // 8)
 
     def distribute(self, cluster: Cluster) -> None:
         """Let the workers of a cluster compute values and gradients from now on."""

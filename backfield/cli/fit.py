@@ -59,6 +59,7 @@ def fit(
     checkpoint: Annotated[Path | None, typer.Option(help="By default OUT.checkpoint, deleted at the end.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
+    chunks: Annotated[int, typer.Option(min=1, help="Parts of every sum: at most so many workers are of use.")] = 64,
     verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
 ) -> None:
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
@@ -83,7 +84,7 @@ def fit(
         crf.set_params(gradient=gradient)
     extra = None if held_out is None else (made(held_out), held_out.labels)
     with quiet_cluster(cluster), using(cluster):
-        _run(context, crf, made(train), train.labels, out, checkpoint, resume, extra)
+        _run(context, crf, made(train), train.labels, out, checkpoint, resume, extra, chunks)
     crf.preprocessing_ = made.as_json()
     crf.save(out)
     if checkpoint is None:
@@ -92,7 +93,15 @@ def fit(
 
 
 def _run(
-    context: typer.Context, crf: Any, X: Any, y: Any, out: Path, checkpoint: Path | None, resume: bool, validation: Any
+    context: typer.Context,
+    crf: Any,
+    X: Any,
+    y: Any,
+    out: Path,
+    checkpoint: Path | None,
+    resume: bool,
+    validation: Any,
+    n_chunks: int,
 ) -> None:
     """Fit; an interruption says how to go on."""
     from backfield.errors import ClusterError
@@ -100,6 +109,7 @@ def _run(
     file = checkpoint or _checkpoint_of(out)
     # The user's own checkpoint is kept up to date; ours is there for Ctrl-C and must not cost much.
     often: dict[str, Any] = {} if checkpoint else {"checkpoint_seconds": 120.0, "checkpoint_iterations": 10**9}
+    often["n_chunks"] = n_chunks
     before = file.stat().st_mtime_ns if file.exists() else 0
     try:
         with _interruptible() as check:

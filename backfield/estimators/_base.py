@@ -27,7 +27,7 @@ from backfield.estimators._spec_params import SpecParams, part_of
 from backfield.estimators._survey import Survey, Surveyor
 from backfield.estimators.classifier import Classifier
 from backfield.estimators.samples import Sample, checked_features
-from backfield.execution import sum_over_chunks
+from backfield.execution import N_CHUNKS, sum_over_chunks
 from backfield.execution.cluster import Cluster, active, open_cluster, using
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
@@ -110,6 +110,7 @@ class CRF(ClassifierMixin, SpecParams):
         checkpoint_seconds: float = 30.0,
         checkpoint_iterations: int = 10,
         cluster: Any = None,
+        n_chunks: int = N_CHUNKS,
     ) -> CRF:
         """Learn the weights.
 
@@ -125,7 +126,13 @@ class CRF(ClassifierMixin, SpecParams):
         callbacks : callables (iteration, w, row) -> stop?
         cluster : Dask client, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
             Whose workers compute values and gradients; the weights are the same, byte for byte.
+        n_chunks : int
+            Into how many parts sums over examples are cut, for threads and workers alike: at most so many of them work at
+            once. Another number changes the last bits of the weights.
         """
+        if n_chunks < 1:
+            raise InputError(f"n_chunks must be a whole number >= 1, got {n_chunks!r}.")
+        self._n_chunks = int(n_chunks)
         self.__dict__.pop("_last_step", None)  # of an earlier partial_fit
         options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
         options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
@@ -386,6 +393,7 @@ class CRF(ClassifierMixin, SpecParams):
         setting = make_setting(objective, self._trained_inference(), gradient, self._seed())
         options: dict[str, Any] = {"l2": self.l2, "dtype": self.dtype, "n_jobs": self._jobs()}
         options["labelled"] = survey.labelled if survey is not None else None
+        options["n_chunks"] = getattr(self, "_n_chunks", N_CHUNKS)
         return self._distributed(self._specialised(Problem(examples, self.layout_, objective, setting, **options)))
 
     def _specialised(self, problem: Problem) -> Problem:
@@ -414,6 +422,7 @@ class CRF(ClassifierMixin, SpecParams):
             dtype=self.dtype,
             n_jobs=self._jobs(),
             labelled=survey.labelled,
+            n_chunks=getattr(self, "_n_chunks", N_CHUNKS),
         )
         learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
         return learner.fit(self._distributed(problem), np.zeros(self.layout_.n_weights), seed=self._seed()).w

@@ -1,3 +1,4 @@
 """Map over chunks of examples."""
 
+from backfield.execution.threads import N_CHUNKS as N_CHUNKS
 from backfield.execution.threads import sum_over_chunks as sum_over_chunks

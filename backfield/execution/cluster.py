@@ -12,8 +12,10 @@ whatever the amount of data (``docs/scale.md``).
 
 from __future__ import annotations
 
+import operator
 import pickle
 import platform
+import secrets
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -49,13 +51,14 @@ class Summable(Protocol):
 
 
 class Cost(NamedTuple):
-    """What the last sum took: seconds in all and in the slowest worker, bytes of parameters out and of sums back."""
+    """What the last sum took; bytes (pickled, of parameters out and sums back) where they are counted."""
 
     seconds: float
     slowest: float
-    bytes_out: int
-    bytes_back: int
+    kernels: float  # seconds of all tasks together
     tasks: int
+    bytes_out: int = 0
+    bytes_back: int = 0
 
 
 class Cluster:
@@ -136,6 +139,7 @@ class Shared:
     def __init__(self, cluster: Cluster, thing: Summable, costs: np.ndarray, blocks: list[Any] | None) -> None:
         self.cluster, self.add, self.n_examples = cluster, thing.add, len(costs)
         self.last: Cost | None = None
+        self.counts_bytes = False
         cluster.slots()  # workers have looked at their versions, and imported all, before the first task comes
         middle = np.cumsum(costs) - costs / 2
         self._place = middle / max(float(costs.sum()), 1e-300)  # in [0, 1): which share of the work is before an example
@@ -155,22 +159,29 @@ class Shared:
         slots = self.cluster.slots()
         homes = self._assign(chosen, n_chunks, len(slots))
         client = self.cluster.client
+        tasks = [(slots[home], parts, self._needed(parts)) for home, parts in sorted(homes.items())]
         with _clear_errors(self.cluster):
-            futures = [
-                client.submit(
-                    _partial, self._object, parts, arguments, self._needed(parts), pure=False, retries=RETRIES,
-                    workers=[slots[home]], allow_other_workers=True,
-                )
-                for home, parts in sorted(homes.items())
-            ]  # fmt: skip
+            futures = self._submit(tasks, arguments)
             results = client.gather(futures)
         nodes = sorted((node for found, _ in results for node in found), key=lambda node: node.start)
         value = total(join(nodes, self.add), self.add)
-        sent = sum(_size(parts) + _size(arguments) for parts in homes.values())
-        back = sum(_size(found) for found, _ in results)
-        slowest = max(seconds for _, seconds in results)
-        self.last = Cost(time.perf_counter() - start, slowest, sent, back, len(futures))
+        times = [seconds for _, seconds in results]
+        self.last = Cost(time.perf_counter() - start, max(times), sum(times), len(futures))
+        if self.counts_bytes:
+            sent = sum(_size((parts, arguments)) for parts in homes.values())
+            self.last = self.last._replace(bytes_out=sent, bytes_back=sum(_size(found) for found, _ in results))
         return value
+
+    def _submit(self, tasks: list[tuple[str, Any, Any]], arguments: Any) -> list[Any]:
+        """Send the tasks (worker, chunks, blocks) in one message, each to its worker, or to another if that is gone."""
+        import dask
+
+        word = secrets.token_hex(8)
+        keys = [f"backfield-sum-{word}-{k}" for k in range(len(tasks))]
+        homes = {key: [worker] for key, (worker, _, _) in zip(keys, tasks, strict=True)}
+        columns = [[self._object] * len(tasks), *zip(*[task[1:] for task in tasks], strict=True), [arguments] * len(tasks)]
+        with dask.annotate(workers=partial(operator.getitem, homes), allow_other_workers=True, retries=RETRIES):
+            return self.cluster.client.map(_partial, *columns, key=keys)
 
     def _assign(self, chosen: np.ndarray | None, n_chunks: int, n_slots: int) -> dict[int, list[tuple[int, Any]]]:
         """Return slot -> [(number of a chunk, its examples)]; a chunk goes where its first example is at home."""
@@ -190,7 +201,7 @@ class Shared:
         return {int(k): self._blocks[k] for k in np.unique(np.searchsorted(self._ends, numbers, side="right"))}
 
 
-def _partial(thing: Any, parts: list[tuple[int, Any]], arguments: Any, blocks: dict[int, Any] | None) -> Any:
+def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | None, arguments: Any) -> Any:
     """Sum some chunks on a worker; return the nodes and the seconds that it took."""
     start = time.perf_counter()
     _keep_freed_memory()  # Dask sets glibc to hand every free page back at once

@@ -106,6 +106,7 @@ def test_bytes_of_an_iteration_do_not_depend_on_the_data(two):
             survey = crf._survey(samples, labels)
             crf._learn_classes(survey.seen)
             problem = crf._problem(crf._examples(samples, labels, None, survey))
+            problem.shared.counts_bytes = True
             problem.value_and_gradient(np.zeros(problem.n_weights))
             sizes.append((problem.shared.last.bytes_out, problem.shared.last.bytes_back))
     assert max(map(sum, sizes)) < 20 * 8 * problem.n_weights + 4000
