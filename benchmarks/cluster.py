@@ -1,9 +1,11 @@
 """What a distributed iteration costs: kernels, latency, bytes; 1 against 2 workers on the horses.
 
-    python benchmarks/cluster.py --data DIR [--images 200] [--rounds 5]
+    python benchmarks/cluster.py --data DIR [--images 200] [--rounds 5] > figures
+    python benchmarks/cluster.py --figures figures
 
 Clique logistic loss through 20 sweeps of TRW on the 100 + 20 features of [D13] §8.3, packed; every worker is a process of
-one thread on this machine, behind a real scheduler on loopback. Prints JSON lines; docs/scale.md is made of them.
+one thread on this machine, behind a real scheduler on loopback. Prints JSON lines, and a model of the time of an iteration
+with more workers than there are here (``--figures``: for the lines of an earlier run). docs/scale.md is made of them.
 """
 
 import argparse
@@ -84,8 +86,12 @@ def evaluations(p, rounds):
     return found
 
 
+SAID = []
+
+
 def say(**row):
-    print(json.dumps({key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in row.items()}), flush=True)
+    SAID.append({key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in row.items()})
+    print(json.dumps(SAID[-1]), flush=True)
 
 
 def horses_on_workers(shards, rounds):
@@ -141,17 +147,43 @@ def rounds_of_nothing():
         cluster.close()
 
 
+def model(rows):
+    """Print T(P) = ceil(C/P)/C K + l0 + P (l1 + lw m): C chunks, K kernel seconds, m weights, P workers of one thread."""
+    rounds = {(row["weights"], row["tasks"]): row for row in rows if row["case"] == "round"}
+    one, two = (next(row for row in rows if row["case"] == f"workers={n}") for n in (1, 2))
+    # What grows with workers is the processor time of client and scheduler; workers wait for it one after the other.
+    cpu = {key: row["client_and_scheduler_cpu_ms"] / 1e3 for key, row in rounds.items()}
+    l1 = (cpu[100, 64] - cpu[100, 2]) / 62
+    lw = (cpu[1_000_000, 2] - cpu[100, 2]) / 2 / 1e6
+    m, images = one["weights"], next(row for row in rows if row["case"] == "threads=1")["images"]
+    l0 = (one["overhead_ms"] + two["overhead_ms"]) / 2e3 - 1.5 * (l1 + lw * m)
+    say(case="model", l0_ms=1e3 * l0, l1_ms=1e3 * l1, lw_ns=1e9 * lw, kernel_ms_per_image=1e3 * one["kernels_s"] / images)
+    for count, chunks in ((images, 64), (10_000, 1024), (100_000, 8192)):
+        kernels = one["kernels_s"] * count / images
+        for workers in (1, 2, 10, 100, 1000):
+            seconds = -(-chunks // workers) / chunks * kernels + l0 + min(workers, chunks) * (l1 + lw * m)
+            speed = (kernels + l0 + l1 + lw * m) / seconds
+            say(case="predicted", images=count, chunks=chunks, workers=workers, seconds=seconds, speed_up=speed)
+    say(case="checked", predicted_1=kernels * images / count + l0 + l1 + lw * m, measured_1=one["seconds"],
+        predicted_2=kernels * images / count / 2 + l0 + 2 * (l1 + lw * m), measured_2=two["seconds"])  # fmt: skip
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--data", required=True)
+    options.add_argument("--data")
+    options.add_argument("--figures", help="Only print the model, for the lines of an earlier run.")
     options.add_argument("--images", type=int, default=200)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--folder", help="Keep the packed horses there.")
     given = options.parse_args()
+    if given.figures is not None:
+        model([json.loads(line) for line in Path(given.figures).read_text().splitlines() if line.startswith("{")])
+        return
     rounds_of_nothing()
     with tempfile.TemporaryDirectory() as folder:
         shards = pack(given.folder or Path(folder) / "horses", given.data, given.images)
         horses_on_workers(shards, given.rounds)
+    model(SAID)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import socket
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -210,9 +211,13 @@ def _open_same(folder: str, identity: str) -> Shards:
     known = _opened(Path(folder), identity)
     if known is not None:
         return known
-    shards = open_shards(folder)
+    where = f"on {socket.gethostname()}; on all machines it must be the same folder"
+    try:
+        shards = open_shards(folder)
+    except InputError as error:
+        raise InputError(f"{str(error).rstrip('.')} ({where}).") from error
     if shards.identity != identity:
-        raise InputError(f"{folder} is not the packed folder that the fit began with; on all machines it must be the same.")
+        raise InputError(f"{folder} is not the packed folder that the work began with ({where}).")
     return shards
 
 
