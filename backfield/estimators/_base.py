@@ -56,7 +56,7 @@ class CRF(ClassifierMixin, SpecParams):
         decoder: Any = "max_marginal",
         l2: Any = 1e-3,
         fit_intercept: bool = True,
-        start: str = "independent",
+        start: Any = "independent",
         class_weight: Any = None,
         n_labels: int | None = None,
         dtype: str = "float32",
@@ -146,15 +146,7 @@ class CRF(ClassifierMixin, SpecParams):
         if survey.seen:
             get_objective(self.loss).check_labels(self._encoded(np.concatenate(survey.seen), 0))
         examples = self._examples(samples, labels, sample_weight, survey)
-        w = self.layout_.start()
-        if self._learner().own_start or w.any():  # a network starts from what it is
-            pass
-        elif self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
-            w = self._independent(examples, survey)
-        elif self.start == "random":
-            w = np.random.default_rng(self._seed()).normal(size=len(w))
-        elif self.start not in ("independent", "zero"):
-            raise InputError(f"start must be 'independent', 'zero' or 'random', got {self.start!r}.")
+        w = self._start(examples, survey)
         problem = self._problem(examples, survey)
         held_out = None
         if validation is not None:
@@ -410,6 +402,23 @@ class CRF(ClassifierMixin, SpecParams):
             raise InputError(f"{learner.name} works on the examples themselves, in one process: it takes no cluster.")
         problem.distribute(cluster)
         return problem
+
+    def _start(self, examples: Sequence[Example], survey: Survey) -> np.ndarray:
+        w = self.layout_.start()
+        if not isinstance(self.start, str):
+            given = np.asarray(self.start, dtype=np.float64)
+            if given.shape != w.shape or not np.isfinite(given).all():
+                raise InputError(f"start must be {len(w)} finite weights, as weights_ of such a model; got {given.shape}.")
+            return given.copy()
+        if self.start not in ("independent", "zero", "random"):
+            raise InputError(f"start must be 'independent', 'zero', 'random' or weights, got {self.start!r}.")
+        if self._learner().own_start or w.any():  # a network starts from what it is
+            return w
+        if self.start == "random":
+            return np.random.default_rng(self._seed()).normal(size=len(w))
+        if self.start == "independent" and any(block.stop > block.start for block in self.layout_.factors):
+            return self._independent(examples, survey)
+        return w
 
     def _independent(self, examples: Sequence[Example], survey: Survey) -> np.ndarray:
         """Return weights of the model without factors, from which all papers start."""
