@@ -59,7 +59,12 @@ def run(context: Context) -> Outcome:
         for (n, loss), cell in found.items()
         for row in d13.rows({"n": n, "loss": loss}, PAPER[loss][NOISE.index(n)], cell)
     ]
-    chosen = {"images": [len(masks[0]), len(masks[1])], "shape": list(masks[0][0].shape), "inference": INFERENCE, "l2": 0.0}
+    chosen: dict[str, Any] = {
+        "images": [len(masks[0]), len(masks[1])],
+        "shape": list(masks[0][0].shape),
+        "inference": INFERENCE,
+        "l2": 0.0,
+    }
     chosen |= {"gradient": "backpropagation(tol=0.0001)", "dtype": "float32", "n_jobs": context.n_jobs}
     return Outcome(chosen, table, {"d13-fig4.png": partial(_draw, found, masks[1][SHOWN], len(masks[0]) + SHOWN)})
 
@@ -80,7 +85,13 @@ def _images(masks: list[np.ndarray], n: float, offset: int) -> Images:
 
 def _settings(loss: str, start: Any, context: Context) -> dict[str, Any]:
     spec, gradient = DIRECT[loss] if loss in DIRECT else (THROUGH[loss], "backpropagation(tol=0.0001)")
-    settings = {"inference": INFERENCE, "loss": spec, "gradient": gradient, "l2": 0.0, "n_jobs": context.n_jobs}
+    settings: dict[str, Any] = {
+        "inference": INFERENCE,
+        "loss": spec,
+        "gradient": gradient,
+        "l2": 0.0,
+        "n_jobs": context.n_jobs,
+    }
     learner = "lbfgs(max_iter=200)"
     settings |= {"learner": learner, "start": start if isinstance(start, str) else np.asarray(start)}
     return settings | ({"pairwise": "zero"} if loss == "independent" else {})

@@ -64,7 +64,11 @@ def run(context: Context) -> Outcome:
         found[loss, mode, n] = context.cell(f"{loss}, {mode}, {n} sweeps", compute)
     found[BEST, "TRW", 20] = context.cell(BEST, partial(d13.measured, _best(context), train, test, 0))
     table = [row for (loss, mode, n), cell in found.items() for row in _rows(loss, mode, n, cell)]
-    chosen = {"images": [len(train.X), len(test.X)], "features": repr(PixelFeatures()), "edges": repr(EdgeFeatures())}
+    chosen: dict[str, Any] = {
+        "images": [len(train.X), len(test.X)],
+        "features": repr(PixelFeatures()),
+        "edges": repr(EdgeFeatures()),
+    }
     chosen |= {"split_seed": 0, "best": {k: str(v) for k, v in _best(context).items()}, "n_jobs": context.n_jobs}
     return Outcome(chosen, table, {"d13-fig5.png": partial(_draw, found, shown, test.full[0])})
 
@@ -95,12 +99,17 @@ def _images(context: Context) -> tuple[Images, Images, np.ndarray]:
 
 
 def _settings(loss: str, mode: str, n: int, start: Any, context: Context) -> tuple[dict[str, Any], dict[str, Any]]:
-    settings = {"loss": LOSSES[loss], "l2": _ridge(loss), "n_jobs": context.n_jobs, "learner": _learner(context)}
+    settings: dict[str, Any] = {
+        "loss": LOSSES[loss],
+        "l2": _ridge(loss),
+        "n_jobs": context.n_jobs,
+        "learner": _learner(context),
+    }
     settings["start"] = start if isinstance(start, str) else np.asarray(start)
     if mode:
         settings["inference"] = METHODS[mode].format(n=n)
     if loss == "independent":
-        return {**settings, "pairwise": "zero"}, {}
+        return {**settings, "pairwise": "zero", "inference": METHODS["TRW"].format(n=0)}, {}
     return settings, {"inference": CONVERGED} if loss in ("pseudolikelihood", "piecewise") else {}
 
 
@@ -112,8 +121,13 @@ def _best(context: Context) -> dict[str, Any]:
     """Return the settings of the best model that was found: chosen by cross-validation on training images."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    trees = HistGradientBoostingClassifier(max_iter=30 if context.quick else 200, early_stopping=False, random_state=0)
-    settings = {"unary": Classifier(trees, cv=4), "loss": "clique_logistic", "l2": 1e-4, "n_jobs": context.n_jobs}
+    trees = HistGradientBoostingClassifier(max_iter=5 if context.quick else 200, early_stopping=False, random_state=0)
+    settings: dict[str, Any] = {
+        "unary": Classifier(trees, cv=4),
+        "loss": "clique_logistic",
+        "l2": 1e-4,
+        "n_jobs": context.n_jobs,
+    }
     return {**settings, "inference": METHODS["TRW"].format(n=20), "learner": _learner(context)}
 
 
