@@ -55,10 +55,10 @@ def _rows(name: str, unary: str, pairwise: str, cell: dict[str, Any]) -> list[di
 
 
 def _draw(name: str, context: Context, found: dict[str, Any], path: Path) -> None:
-    """Draw three test images, their truth, and predictions of some cells."""
+    """Draw two test images, their truth, and predictions of some cells."""
     data = l13.data(name, context.data, context.quick)
     shown = [(u, p) for u, p in QUICK if f"{name} {u} {p}" in found]
-    made, axes = figure(3, 2 + len(shown), width=1.7, height=1.75)
+    made, axes = figure(2, 2 + len(shown), width=1.35, height=1.45)
     for row, (sample, truth, shape) in enumerate(zip(data.test, data.test_labels, data.shapes, strict=False)):
         if row == len(axes):
             break
