@@ -42,5 +42,5 @@ def _draw(name: str, curves: dict[str, list[list[float]]], path: Path) -> None:
                 axis.plot(rounds, train, color=f"C{k}", linestyle="--", linewidth=1)
         axis.set(xscale="log", yscale="log", xlabel="rounds", title=f"{l13.SHORT[u]} unary terms")
     axes[0, 0].set_ylabel("error (dashed: training)")
-    axes[0, -1].legend(title="pairwise", fontsize=8, title_fontsize=8)
+    made.legend(*axes[0, 0].get_legend_handles_labels(), title="pairwise", loc="outside right center", fontsize=8)
     save(made, path)
