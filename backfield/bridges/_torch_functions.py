@@ -59,6 +59,7 @@ class Tables:
             assert u is not None and f is not None
             theta = Potentials.from_flat(self.graphs[k], u, f)
             if not check or _surely_fine(u, f):
+                theta.known_finite = check
                 out.append(theta)
                 continue
             try:

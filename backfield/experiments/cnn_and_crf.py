@@ -242,12 +242,12 @@ def _torch() -> Any:
 
 def _draw(path: Path, pictures: list[_Picture], found: dict[str, _Trainer]) -> None:
     made, axes = figure(len(pictures), 2 + len(found), width=1.7, height=1.4)
-    for row, picture in zip(axes, pictures, strict=True):
+    for number, (row, picture) in enumerate(zip(axes, pictures, strict=True)):
         shown = {"image": picture.image, "truth": picture.labels.numpy()}
         shown |= {name: trainer.predict(picture) for name, trainer in found.items()}
         for axis, (name, values) in zip(row, shown.items(), strict=True):
             axis.imshow(values, cmap="gray", interpolation="nearest")
             axis.set_axis_off()
-            if row is axes[0]:
+            if number == 0:
                 axis.set_title(name, fontsize=9)
     save(made, path)

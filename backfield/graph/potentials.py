@@ -37,6 +37,9 @@ class Potentials:
         self.factors_flat = self.factors_flat.astype(dtype, copy=False)
         _check_values(self)
 
+    #: Whether it is known that no entry is forbidden; False where nobody has looked.
+    known_finite: bool = False
+
     @classmethod
     def from_flat(cls, graph: Graph, unary_flat: np.ndarray, factors_flat: np.ndarray) -> Potentials:
         """Wrap flat arrays without a check or a copy."""
@@ -100,6 +103,8 @@ class Potentials:
     @property
     def is_finite(self) -> bool:
         """Whether no entry is forbidden (-inf): almost always answered by one sum."""
+        if self.known_finite:
+            return True
         total = self.unary_flat.sum() + self.factors_flat.sum()
         return bool(np.isfinite(total) or (np.isfinite(self.unary_flat).all() and np.isfinite(self.factors_flat).all()))
 
