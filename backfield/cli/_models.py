@@ -21,10 +21,10 @@ CLUSTER_HELP = "Workers that compute: local:N processes, or a Dask scheduler at 
 
 
 class Predictions(NamedTuple):
-    """Labels and marginals of each example, and the seconds they took."""
+    """Labels and marginals by the number of the example, all or some of them, and the seconds that all took."""
 
-    labels: list[np.ndarray]
-    probabilities: list[np.ndarray]
+    labels: Any
+    probabilities: Any
     seconds: float
 
 

@@ -37,9 +37,8 @@ def evaluate(
 
     import numpy as np
 
-    from backfield.cli._models import load_model, predict_both, read_for
+    from backfield.cli._models import load_model, read_for
     from backfield.io.data import check_classes, classes_of
-    from backfield.report import evaluate as score
 
     crf, made = load_model(model)
     crf.set_params(n_jobs=n_jobs)
@@ -47,8 +46,7 @@ def evaluate(
     extra = classes_of(read)[~np.isin(classes_of(read), crf.classes_)] if allow_unseen else crf.classes_[:0]
     check_classes(read, np.concatenate([crf.classes_, extra]))
     assert read.labels is not None
-    found = predict_both(crf, X, cluster)
-    metrics = score(read.labels, found.labels, *_with_classes(crf.classes_, extra, found.probabilities))
+    found, metrics = _scored(crf, read, X, extra, cluster)
     if report is not None:
         _write(report, model, crf, made, read, found, metrics)
     if as_json:
@@ -58,13 +56,32 @@ def evaluate(
         _print(model, read, found, metrics)
 
 
-def _with_classes(classes: Any, extra: Any, probabilities: list[Any]) -> tuple[Any, list[Any]]:
-    """Return more classes, sorted, and the probabilities with zeros for them."""
+def _scored(crf: Any, data: Data, X: Any, extra: Any, cluster: str | None) -> tuple[Predictions, Metrics]:
+    """Score predictions as they come, with more classes; return those that a page shows, and the metrics."""
+    import time
+
     import numpy as np
 
-    order = np.argsort(np.concatenate([classes, extra]), kind="stable")
-    wider = [np.concatenate([p, np.zeros((*p.shape[:-1], len(extra)), p.dtype)], axis=-1)[..., order] for p in probabilities]
-    return np.concatenate([classes, extra])[order], wider
+    from backfield.cli._models import Predictions, predicted
+    from backfield.report.metrics import Tally
+
+    assert data.labels is not None
+    start = time.perf_counter()
+    order = np.argsort(np.concatenate([crf.classes_, extra]), kind="stable")
+    tally = Tally(np.concatenate([crf.classes_, extra])[order])
+    shown, labels, probabilities = _shown(data), {}, {}
+    for k, (truth, (guess, p)) in enumerate(zip(data.labels, predicted(crf, X, cluster), strict=True)):
+        tally.add(truth, guess, np.concatenate([p, np.zeros((*p.shape[:-1], len(extra)), p.dtype)], axis=-1)[..., order])
+        if k in shown:
+            labels[k], probabilities[k] = guess, p
+    return Predictions(labels, probabilities, time.perf_counter() - start), tally.metrics()
+
+
+def _shown(data: Data) -> list[int]:
+    """Return the examples of a page: the first images, or sentences of its width."""
+    if data.format != "columns":
+        return list(range(min(N_PICTURES, len(data))))
+    return ([k for k in range(len(data)) if 4 <= len(data.inputs[k]) <= 40] or list(range(len(data))))[:N_SENTENCES]
 
 
 def _print(model: Path, data: Data, found: Predictions, metrics: Metrics) -> None:
@@ -149,7 +166,6 @@ def _sentences(data: Data, found: Predictions) -> list[TaggedSentence]:
     from backfield.report import TaggedSentence
 
     assert data.labels is not None
-    fitting = [k for k in range(len(data)) if 4 <= len(data.inputs[k]) <= 40] or list(range(len(data)))
     return [
         TaggedSentence(
             [token[0] for token in data.inputs[k]],
@@ -157,5 +173,5 @@ def _sentences(data: Data, found: Predictions) -> list[TaggedSentence]:
             [str(tag) for tag in found.labels[k]],
             [float(p.max()) for p in found.probabilities[k]],
         )
-        for k in fitting[:N_SENTENCES]
+        for k in _shown(data)
     ]

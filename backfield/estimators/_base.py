@@ -124,7 +124,7 @@ class CRF(ClassifierMixin, SpecParams):
         validation : (X, y), optional
             Examples whose loss stops learners that can stop early.
         callbacks : callables (iteration, w, row) -> stop?
-        cluster : Dask client, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
+        cluster : Dask client or cluster, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
             Whose workers compute values and gradients; the weights are the same, byte for byte.
         n_chunks : int
             Into how many parts sums over examples are cut, for threads and workers alike: at most so many of them work at

@@ -261,8 +261,11 @@ def open_cluster(cluster: Any) -> Cluster:
         return Cluster(cluster.client)
     if isinstance(cluster, distributed.Client):
         return Cluster(cluster)
+    if hasattr(cluster, "scheduler_address"):  # a LocalCluster, or one of SLURM, Kubernetes, ...
+        client = distributed.Client(cluster, timeout=TIMEOUT, set_as_default=False)
+        return Cluster(client, client.close)
     if not isinstance(cluster, str):
-        raise InputError(f"cluster must be a Dask client, an address or 'local:N', got {type(cluster).__name__}.")
+        raise InputError(f"cluster must be a Dask client or cluster, an address or 'local:N', got {type(cluster).__name__}.")
     if cluster.startswith("local:"):
         return _local(cluster)
     if not cluster.startswith(("tcp://", "tls://")):

@@ -150,24 +150,50 @@ def evaluate(truth: Sequence[Any], predicted: Sequence[Any], classes: Any, proba
     probabilities : optional
         Of each example, with the classes as last axis.
     """
-    classes = np.asarray(classes)
-    real, guess = _positions(truth, classes, "the truth"), _positions(predicted, classes, "the prediction")
-    if [len(each) for each in real] != [len(each) for each in guess]:
+    tally = Tally(classes)
+    if len(truth) != len(predicted):
         raise InputError("truth and prediction must have the same sizes.")
-    known = np.concatenate(real) >= 0
-    if not known.any():
-        raise InputError("there is nothing to score: all labels are hidden.")
-    y, x = np.concatenate(real)[known], np.concatenate(guess)[known]
-    found, loss = None, None
-    if probabilities is not None:
-        p = np.concatenate([np.asarray(each).reshape(-1, len(classes)) for each in probabilities])[known]
-        found, loss = calibration(p, y), log_loss(p, y)
-    chunks = None
-    if _is_tagging(classes):
-        chunks = chunk_scores(
-            [np.asarray(each).tolist() for each in truth], [np.asarray(each).tolist() for each in predicted]
-        )
-    return Metrics(classes.tolist(), confusion(y, x, len(classes)), found, loss, chunks)
+    for k, (real, guess) in enumerate(zip(truth, predicted, strict=True)):
+        tally.add(real, guess, None if probabilities is None else probabilities[k])
+    return tally.metrics()
+
+
+class Tally:
+    """Scores predictions one example after the other; what it holds does not grow with their number."""
+
+    def __init__(self, classes: Any) -> None:
+        self.classes = np.asarray(classes)
+        count = len(self.classes)
+        self._confusion = np.zeros((count, count), dtype=np.int64)
+        self._bins = np.zeros((3, N_BINS))  # variables, their confidence, how many are right
+        self._log_loss: float | None = None
+        self._tagging = _is_tagging(self.classes)
+        self._chunks = np.zeros(3, dtype=np.int64)  # right, real, guessed
+
+    def add(self, truth: Any, predicted: Any, probabilities: Any = None) -> None:
+        """Score one example: its labels, the predicted ones, and the probabilities with the classes as last axis."""
+        real, guess = _positions(truth, self.classes, "the truth"), _positions(predicted, self.classes, "the prediction")
+        if len(real) != len(guess):
+            raise InputError("truth and prediction must have the same sizes.")
+        known = real >= 0
+        y, x = real[known], guess[known]
+        self._confusion += confusion(y, x, len(self.classes))
+        if probabilities is not None:
+            p = np.asarray(probabilities).reshape(-1, len(self.classes))[known]
+            self._bins += _bins(p, y)
+            self._log_loss = (self._log_loss or 0.0) + _log_losses(p, y).sum()
+        if self._tagging:
+            self._chunks += _count_chunks(np.asarray(truth).tolist(), np.asarray(predicted).tolist())
+
+    def metrics(self) -> Metrics:
+        """Return the scores of all examples together."""
+        total = int(self._confusion.sum())
+        if total == 0:
+            raise InputError("there is nothing to score: all labels are hidden.")
+        found = None if self._log_loss is None else _calibration(self._bins)
+        loss = None if self._log_loss is None else float(self._log_loss / total)
+        chunks = _chunk_scores(*self._chunks.tolist()) if self._tagging else None
+        return Metrics(self.classes.tolist(), self._confusion, found, loss, chunks)
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, n_labels: int) -> np.ndarray:
@@ -177,27 +203,46 @@ def confusion(truth: np.ndarray, predicted: np.ndarray, n_labels: int) -> np.nda
 
 def calibration(probabilities: np.ndarray, truth: np.ndarray, n_bins: int = N_BINS) -> Calibration:
     """Return confidence and accuracy in ``n_bins`` bins of equal width, from (N, L) probabilities and (N,) labels."""
+    return _calibration(_bins(probabilities, truth, n_bins))
+
+
+def _bins(probabilities: np.ndarray, truth: np.ndarray, n_bins: int = N_BINS) -> np.ndarray:
+    """Return per bin the number of variables, the sum of their confidence and how many are right."""
     confidence = probabilities.max(axis=1).astype(np.float64)
     right = probabilities.argmax(axis=1) == truth
     bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
-    count = np.bincount(bins, minlength=n_bins)
-    mean = _ratio(np.bincount(bins, confidence, n_bins), count)
-    accuracy = _ratio(np.bincount(bins, right, n_bins), count)
-    return Calibration(np.arange(n_bins) / n_bins, mean, accuracy, count / max(1, len(truth)))
+    return np.stack([np.bincount(bins, weights, n_bins) for weights in (None, confidence, right)]).astype(np.float64)
+
+
+def _calibration(bins: np.ndarray) -> Calibration:
+    count, confidence, right = bins
+    edges = np.arange(len(count)) / len(count)
+    return Calibration(edges, _ratio(confidence, count), _ratio(right, count), count / max(1.0, count.sum()))
 
 
 def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Return the mean of -log p(true label), with p kept above 1e-12."""
+    return float(_log_losses(probabilities, truth).mean())
+
+
+def _log_losses(probabilities: np.ndarray, truth: np.ndarray) -> np.ndarray:
     p = probabilities[np.arange(len(truth)), truth].astype(np.float64)
-    return float(-np.log(np.maximum(p, 1e-12)).mean())
+    return -np.log(np.maximum(p, 1e-12))
 
 
 def chunk_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> ChunkScores:
     """Return precision, recall and F1 of the chunks of BIO tags (also with E and S); a chunk is right if it is all right."""
-    right = real = guessed = 0
-    for one, two in zip(truth, predicted, strict=True):
-        a, b = chunks_of(one), chunks_of(two)
-        right, real, guessed = right + len(a & b), real + len(a), guessed + len(b)
+    counts = [_count_chunks(one, two) for one, two in zip(truth, predicted, strict=True)]
+    return _chunk_scores(*np.sum(counts, axis=0, initial=0).tolist() if counts else (0, 0, 0))
+
+
+def _count_chunks(truth: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
+    """Return how many chunks are right, real and guessed."""
+    a, b = chunks_of(truth), chunks_of(predicted)
+    return np.array([len(a & b), len(a), len(b)])
+
+
+def _chunk_scores(right: int, real: int, guessed: int) -> ChunkScores:
     precision, recall = right / guessed if guessed else 0.0, right / real if real else 0.0
     return ChunkScores(precision, recall, 2 * right / (real + guessed) if real + guessed else 0.0, real)
 
@@ -224,17 +269,14 @@ def _is_tagging(classes: np.ndarray) -> bool:
     return "B" in marks and marks <= {"B", "I", "E", "S", ""}
 
 
-def _positions(labels: Sequence[Any], classes: np.ndarray, what: str) -> list[np.ndarray]:
-    out = []
-    for each in labels:
-        values = np.asarray(each).reshape(-1)
-        hidden = values == ("" if values.dtype.kind == "U" else -1)
-        at = np.minimum(np.searchsorted(classes, values), len(classes) - 1)
-        strange = (classes[at] != values) & ~hidden
-        if strange.any():
-            raise InputError(f"{what} holds the label {values[strange][0]}, which is not among the classes.")
-        out.append(np.where(hidden, -1, at))
-    return out
+def _positions(labels: Any, classes: np.ndarray, what: str) -> np.ndarray:
+    values = np.asarray(labels).reshape(-1)
+    hidden = values == ("" if values.dtype.kind == "U" else -1)
+    at = np.minimum(np.searchsorted(classes, values), len(classes) - 1)
+    strange = (classes[at] != values) & ~hidden
+    if strange.any():
+        raise InputError(f"{what} holds the label {values[strange][0]}, which is not among the classes.")
+    return np.where(hidden, -1, at)
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
