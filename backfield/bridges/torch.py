@@ -17,6 +17,7 @@ import torch
 from backfield._component import get
 from backfield.api import checked_weights, infer, make_setting
 from backfield.bridges._torch_functions import Loss, LossTask, Marginals, MarginalsTask, Tables, pick_strategy, table_sizes
+from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph
@@ -157,7 +158,7 @@ class CRFLayer(torch.nn.Module):
     @torch.no_grad()
     def decode(self, unary: Any, factors: Any = None, decoder: Any = "max_marginal", *, observed: Any = None) -> Any:
         """Return predicted labels, one for each variable (what ``decoder`` returns, in tensors)."""
-        part = get("decoders", decoder)
+        part: Decoder = get("decoders", decoder)
         batch = self._batch(unary, factors)
         thetas, given = batch.tables.thetas(batch.tensors), batch.each(observed, "observed")
 
