@@ -1,0 +1,118 @@
+"""[S18] Table 2: error on handwritten words (OCR) of a CRF, an S-SVM, perturb-and-MAP and marginal perturb-and-MAP.
+
+"small": train on one of ten folds, test on the other nine; "large": the reverse. The ridge strength of each method is chosen
+on a fifth of the training words of fold 0 (small: folds 0 to 2), before any test word is seen.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backfield.datasets import letters
+from backfield.estimators import ChainCRF
+from backfield.experiments._base import Context, Outcome, experiment, figure, need_data, save
+
+#: [S18] Table 2: mean and standard deviation of the error in percent.
+PAPER = {
+    "small": {"CRF": (19.5, 0.4), "S-SVM+BCFW": (19.5, 0.4), "perturb&MAP": (19.1, 0.3), "marg. perturb&MAP": (19.1, 0.3)},
+    "large": {"CRF": (13.1, 0.8), "S-SVM+BCFW": (12.0, 1.1), "perturb&MAP": (12.5, 1.1), "marg. perturb&MAP": (12.8, 1.2)},
+}
+LOSSES = {
+    "CRF": ("surrogate_likelihood", "max_marginal"),
+    "S-SVM+BCFW": ("max_margin", "map"),
+    "perturb&MAP": ("perturb_and_map", "map"),
+    "marg. perturb&MAP": ("marginal_perturb_and_map", "map"),
+}
+#: Candidates for l2 times the number of letters in training.
+RIDGES = {"S-SVM+BCFW": (2.0, 4.0, 8.0), "": (0.5, 1.0, 2.0)}
+_SGD = "sgd(epochs={}, batch_size=10, step_size=20.0, schedule='sqrt', decay=0.05, average=True)"
+
+
+def learner_of(method: str, size: str, quick: bool) -> str:
+    """Return the learner; a larger data set needs fewer passes."""
+    if method == "CRF":
+        return f"lbfgs(max_iter={20 if quick else 80})"
+    if method == "S-SVM+BCFW":
+        epochs = 3 if quick else {"small": 20, "large": 8}[size]
+        return f"frank_wolfe(epochs={epochs}, average=True, check_every={epochs})"
+    return _SGD.format(3 if quick else {"small": 100, "large": 20}[size])
+
+
+@experiment("s18-table2", "OCR: error by method, trained on one fold or on nine")
+def run(context: Context) -> Outcome:
+    """Train and test all methods on all folds."""
+    data = letters.load(need_data(context, "ocr_letters"))
+    sizes, folds = (["small"], [0]) if context.quick else (["small", "large"], list(range(10)))
+    rows: list[dict[str, Any]] = []
+    chosen: dict[str, Any] = {}
+    for size in sizes:
+        for method in LOSSES:
+            strength = _choose(context, data, method, size)
+            chosen[f"{method}, {size}"] = {"learner": learner_of(method, size, context.quick), "l2 times letters": strength}
+            errors = []
+            for fold in folds:
+                compute = partial(_error, context, data, method, size, *_split(data, size, fold, context), strength)
+                errors.append(context.cell(f"{size} {method} fold {fold}", compute))
+            paper, spread = PAPER[size][method]
+            ours = {"ours": float(np.mean(errors)), "ours_sd": float(np.std(errors)), "folds": [round(e, 3) for e in errors]}
+            rows.append({"size": size, "method": method, "what": "error in %", "paper": paper, "paper_sd": spread, **ours})
+    settings = {"methods": chosen, "folds": folds, "seeds": [0], "decoders": {m: d for m, (_, d) in LOSSES.items()}}
+    return Outcome(settings, rows, {"s18-table2.png": lambda path: _draw(path, rows)})
+
+
+def _split(data: letters.Letters, size: str, fold: int, context: Context) -> tuple[np.ndarray, np.ndarray]:
+    inside, outside = np.flatnonzero(data.folds == fold), np.flatnonzero(data.folds != fold)
+    if context.quick:
+        inside, outside = inside[:150], outside[:300]
+    return (inside, outside) if size == "small" else (outside, inside)
+
+
+def _choose(context: Context, data: letters.Letters, method: str, size: str) -> float:
+    """Return l2 times the number of letters, by the error on words held out from training."""
+    candidates = RIDGES.get(method, RIDGES[""])
+    if context.quick:
+        return candidates[1]
+
+    def held_out(strength: float) -> float:
+        errors = []
+        for fold in range(3 if size == "small" else 1):
+            train = np.random.default_rng(fold).permutation(_split(data, size, fold, context)[0])
+            fifth = len(train) // 5
+            errors.append(_error(context, data, method, size, train[fifth:], train[:fifth], strength))
+        return float(np.mean(errors))
+
+    found = [context.cell(f"{size} {method} l2 {c}", partial(held_out, c)) for c in candidates]
+    return candidates[int(np.argmin(found))]
+
+
+def _error(
+    context: Context, data: letters.Letters, method: str, size: str, train: np.ndarray, test: np.ndarray, strength: float
+) -> float:
+    """Return the share of wrong test letters in percent."""
+    loss, decoder = LOSSES[method]
+    X, Y = ([part[k] for k in train] for part in (data.words, data.labels))
+    l2 = strength / sum(len(y) for y in Y)
+    learner = learner_of(method, size, context.quick)
+    model = ChainCRF(loss=loss, learner=learner, decoder=decoder, l2=l2, n_labels=26, n_jobs=context.n_jobs)
+    model.fit(X, Y)
+    return 100 * float(1 - model.score([data.words[k] for k in test], [data.labels[k] for k in test]))
+
+
+def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
+    sizes = sorted({row["size"] for row in rows}, reverse=True)
+    made, axes = figure(1, len(sizes), width=4.2)
+    for axis, size in zip(axes[0], sizes, strict=True):
+        some = [row for row in rows if row["size"] == size]
+        at = np.arange(len(some))
+        axis.bar(
+            at - 0.2, [row["paper"] for row in some], 0.38, yerr=[row["paper_sd"] for row in some], label="S18", color="0.7"
+        )
+        axis.bar(at + 0.2, [row["ours"] for row in some], 0.38, yerr=[row["ours_sd"] for row in some], label="ours")
+        axis.set_xticks(at, [row["method"].replace(" ", "\n") for row in some], fontsize=7)
+        axis.set(title=size, ylabel="error in %")
+    axes[0, 0].legend(fontsize=8)
+    save(made, path)
