@@ -114,5 +114,5 @@ def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
         axis.bar(at + 0.2, [row["ours"] for row in some], 0.38, yerr=[row["ours_sd"] for row in some], label="ours")
         axis.set_xticks(at, [row["method"].replace(" ", "\n") for row in some], fontsize=7)
         axis.set(title=size, ylabel="error in %")
-    axes[0, 0].legend(fontsize=8)
+    axes[0, 0].legend(fontsize=8, loc="lower right")
     save(made, path)

@@ -212,3 +212,13 @@ def test_figure_3():
             assert curve[-1] > 1000 * least
         (check,) = values(rows, inference=method, what="check: truncated against differences")
         assert check < 1e-8
+
+
+@pytest.mark.parametrize("name", ["s18-table2", "s18-table3", "s18-table4", "s18-table5", "s18-fig1"])
+def test_quick_runs_of_s18(name):
+    data = needs_data("ocr_letters" if name == "s18-table2" else "weizmann_horses")
+    found, _ = reproduce(name, Context(data, quick=True))
+    assert found["settings"]["quick"] and all(np.isfinite(row["ours"]) for row in found["rows"])
+    if name == "s18-table5":
+        apart = [row["ours"] for row in found["rows"] if "difference" in row["what"]]
+        assert max(apart) < 1e-9
