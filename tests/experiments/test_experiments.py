@@ -9,6 +9,7 @@ import backfield as bf
 from backfield.cli.app import run
 from backfield.experiments import Context, Outcome, _base, names, reproduce
 from backfield.experiments import _shifted_chain as chain
+from tests.datasets.real import real_data
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_figure_3():
 
 @pytest.mark.parametrize("name", ["s18-table2", "s18-table3", "s18-table4", "s18-table5", "s18-fig1"])
 def test_quick_runs_of_s18(name):
-    data = needs_data("ocr_letters" if name == "s18-table2" else "weizmann_horses")
+    data = real_data("ocr_letters" if name == "s18-table2" else "weizmann_horses")
     found, _ = reproduce(name, Context(data, quick=True))
     assert found["settings"]["quick"] and all(np.isfinite(row["ours"]) for row in found["rows"])
     if name == "s18-table5":
