@@ -125,7 +125,7 @@ def result_page(name: str) -> str:
     for row in found["rows"]:
         cases.setdefault(str(row.get("case", "")), []).append({k: v for k, v in row.items() if k != "case"})
     for case, rows in cases.items():
-        lines += [f"## {case}\n"] * bool(case) + [table(rows)]
+        lines += [f"## {case}\n"] * bool(case) + [table(rows), ""]
     lines += ["", "## Settings", "", *(f"- {key}: `{settings[key]}`" for key in SHOWN if key in settings)]
     rest = {key: value for key, value in settings.items() if key not in SHOWN}
     return "\n".join(lines) + "\n\n" + folded("all settings", f"```json\n{json.dumps(rest, indent=1)}\n```")
