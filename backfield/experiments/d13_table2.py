@@ -79,7 +79,7 @@ def _rows(loss: str, mode: str, n: int, cell: dict[str, Any]) -> list[dict[str, 
 
 
 def _ridge(loss: str) -> float:
-    return 1e-4 if loss in ("pseudolikelihood", "piecewise", "independent") else 1e-3
+    return 1e-4 if loss in ("pseudolikelihood", "piecewise", "independent", BEST) else 1e-3
 
 
 def _images(context: Context) -> tuple[Images, Images, np.ndarray]:
