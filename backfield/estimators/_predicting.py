@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
 from backfield.estimators._lazy import is_lazy
-from backfield.execution.cluster import RETRIES, Cluster
+from backfield.execution.cluster import Cluster
 from backfield.execution.threads import in_order
 
 #: Examples of one task on a cluster.
@@ -39,8 +38,7 @@ def _on_workers(estimator: Any, what: str, X: Any, cluster: Cluster) -> Iterator
     """Send the model once, and of X what is in memory here; lazy data are opened on the workers."""
     cluster.slots()
     lazy = is_lazy(X)
-    model = pickle.dumps((estimator, X if lazy else None), protocol=5)
-    shared = cluster.client.submit(pickle.loads, model, pure=False, retries=RETRIES)
+    shared = cluster.hold((estimator, X if lazy else None))
     batches = [range(first, min(first + BATCH, len(X))) for first in range(0, len(X), BATCH)]
     tasks = ((shared, what, numbers, None if lazy else [X[k] for k in numbers]) for numbers in batches)
     for results in cluster.map(_batch, tasks):

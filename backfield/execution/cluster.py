@@ -17,7 +17,6 @@ import pickle
 import platform
 import secrets
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -114,6 +113,18 @@ class Cluster:
         """
         return Shared(self, thing, costs.astype(np.float64), blocks)
 
+    def hold(self, thing: Any) -> Any:
+        """Return a future of an object that workers open; its bytes stay with the scheduler, so that it is never lost."""
+        return self.submit(pickle.loads, pickle.dumps(thing, protocol=5))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return a future of ``function(*arguments)``."""
+        import dask
+
+        # Dask warns of large arguments, which would better be in files; docs/scale.md says it where it helps.
+        with _clear_errors(self), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            return self.client.submit(function, *arguments, pure=False, retries=RETRIES)
+
     def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], ahead: int = 4) -> Iterator[Any]:
         """Yield ``function(*task)`` of each task in order, a few per thread in advance."""
         from collections import deque
@@ -121,7 +132,7 @@ class Cluster:
         waiting: deque[Any] = deque()
         with _clear_errors(self):
             for task in tasks:
-                waiting.append(self.client.submit(function, *task, pure=False, retries=RETRIES))
+                waiting.append(self.submit(function, *task))
                 if len(waiting) >= ahead * len(self.slots()):
                     yield waiting.popleft().result()
             while waiting:
@@ -143,14 +154,8 @@ class Shared:
         cluster.slots()  # workers have looked at their versions, and imported all, before the first task comes
         middle = np.cumsum(costs) - costs / 2
         self._place = middle / max(float(costs.sum()), 1e-300)  # in [0, 1): which share of the work is before an example
-        with _clear_errors(cluster), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Dask would rather have had data in files; so would docs/scale.md
-            submit = partial(cluster.client.submit, pure=False, retries=RETRIES)
-            # The arguments of these tasks stay with the scheduler, so that a lost object can be made again anywhere.
-            self._object = submit(pickle.loads, pickle.dumps(thing, protocol=5))
-            self._blocks = None
-            if blocks is not None:
-                self._blocks = [submit(pickle.loads, pickle.dumps(block, protocol=5)) for block in blocks]
+        self._object = cluster.hold(thing)
+        self._blocks = None if blocks is None else [cluster.hold(block) for block in blocks]
         self._ends = np.array([last for _, last in chunk_bounds(self.n_examples)])
 
     def sum(self, chosen: np.ndarray | None, *arguments: Any, n_chunks: int = N_CHUNKS) -> Any:
@@ -180,7 +185,8 @@ class Shared:
         keys = [f"backfield-sum-{word}-{k}" for k in range(len(tasks))]
         homes = {key: [worker] for key, (worker, _, _) in zip(keys, tasks, strict=True)}
         columns = [[self._object] * len(tasks), *zip(*[task[1:] for task in tasks], strict=True), [arguments] * len(tasks)]
-        with dask.annotate(workers=partial(operator.getitem, homes), allow_other_workers=True, retries=RETRIES):
+        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"})
+        with quiet, dask.annotate(workers=partial(operator.getitem, homes), allow_other_workers=True, retries=RETRIES):
             return self.cluster.client.map(_partial, *columns, key=keys)
 
     def _assign(self, chosen: np.ndarray | None, n_chunks: int, n_slots: int) -> dict[int, list[tuple[int, Any]]]:
