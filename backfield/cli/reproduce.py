@@ -23,7 +23,8 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Write NAME.json and the pictures into this folder; a stopped run goes on there.")
     ] = None,
-    n_jobs: Annotated[int, typer.Option(min=1, help="Threads over examples.")] = 1,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Write the cells of a stopped run; compute none.")] = False,
+    n_jobs: Annotated[int, typer.Option(min=1, help="Threads over examples, or processes over cells.")] = 1,
     cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER_HELP} Fits of estimators go there.")] = None,
 ) -> None:
     """Measure a table or figure of the papers again and print it beside theirs."""
@@ -32,16 +33,19 @@ def reproduce(
     from rich.console import Console
 
     from backfield.cli._models import quiet_cluster
+    from backfield.errors import InputError
     from backfield.execution.cluster import using
     from backfield.experiments import Context
     from backfield.experiments import reproduce as measure
     from backfield.io._text import write_atomic
 
     _check_targets(as_json, out)
+    if so_far and out is None:
+        raise InputError("--so-far needs --out, the folder of the stopped run.")
     error = Console(stderr=True)
     with error.status("starting") if error.is_terminal else _Silent() as status:
         partial = None if out is None else _folder(out) / f".{name}.cells"
-        context = Context(data, quick, lambda message: status.update(f"{name}: {message}"), n_jobs, partial)
+        context = Context(data, quick, lambda message: status.update(f"{name}: {message}"), n_jobs, partial, so_far)
         with quiet_cluster(cluster), using(cluster):
             found, outcome = measure(name, context)
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
@@ -51,7 +55,8 @@ def reproduce(
     if out is not None:
         write_atomic(out / f"{name}.json", text)
         _draw(outcome, out)
-        (out / f".{name}.cells").unlink(missing_ok=True)
+        if not so_far:
+            (out / f".{name}.cells").unlink(missing_ok=True)
 
 
 def _folder(out: Path) -> Path:

@@ -38,11 +38,15 @@ class Context:
     n_jobs: int = 1
     #: Where finished cells are kept until the whole is done.
     partial: Path | None = None
+    #: Compute no cell: take those that are done.
+    so_far: bool = False
 
     def cell(self, key: str, compute: Callable[[], Any]) -> Any:
         """Return ``compute()``, which must be plain JSON, or what an earlier, unfinished run kept under ``key``."""
         kept = self._kept()
         if key not in kept:
+            if self.so_far:
+                raise InputError(f"{key!r} is not done yet and cannot be left out; run without --so-far.")
             self.progress(key)
             value = compute()
             if self.partial is not None:
@@ -53,8 +57,13 @@ class Context:
         return kept[key]["value"]
 
     def cells(self, tasks: dict[str, tuple[Any, ...]], compute: Callable[..., Any]) -> dict[str, Any]:
-        """Return ``compute(*arguments)`` for each key, as :meth:`cell` does; ``n_jobs`` processes work at once."""
+        """Return ``compute(*arguments)`` for each key, as :meth:`cell` does; ``n_jobs`` processes work at once.
+
+        With ``so_far``, keys that are not done are left out.
+        """
         missing = {key: arguments for key, arguments in tasks.items() if key not in self._kept()}
+        if self.so_far:
+            tasks, missing = {key: arguments for key, arguments in tasks.items() if key not in missing}, {}
         if self.n_jobs == 1 or len(missing) <= 1:
             return {key: self.cell(key, partial(compute, *arguments)) for key, arguments in tasks.items()}
         done: dict[str, Any] = {}

@@ -34,11 +34,13 @@ def run(context: Context) -> Outcome:
     chosen = QUICK if context.quick else ORDER
     tasks = {f"{name} {u} {p}": (name, context.data, context.quick, u, p) for name in names for u, p in chosen}
     found = context.cells(tasks, l13.cell)
-    rows = [row for key, (name, _, _, u, p) in tasks.items() for row in _rows(name, u, p, found[key])]
+    rows = [row for key, (name, _, _, u, p) in tasks.items() if key in found for row in _rows(name, u, p, found[key])]
     spent = {
         name: round(sum(cell["processor_seconds"] for key, cell in found.items() if key.startswith(name))) for name in names
     }
     settings = {**l13.settings(names), "processor_seconds": spent, "n_jobs": context.n_jobs}
+    if missing := [key for key in tasks if key not in found]:
+        settings["not_done"] = missing
     pictures: dict[str, Any] = {f"l13-fig3-{name}.png": partial(_draw, name, context, found) for name in names}
     return Outcome(settings, rows, pictures)
 

@@ -30,6 +30,19 @@ def test_cells_in_processes(tmp_path):
     assert Context(partial=tmp_path / "cells").cells(tasks, str) == {"a": 2.5, "b": 7.0, "c": 0.5}
 
 
+def test_what_is_done_so_far(tmp_path, capsys):
+    kept = tmp_path / ".l13-table1.cells"
+    value = {"train": 0.1, "test": 0.2, "rounds": 3, "processor_seconds": 1.0, "curve": [[3, 0.1, 0.2]], "functions": None}
+    Context(partial=kept).cell("denoising mlp linear", lambda: {**value, "predictions": []})
+    assert run(["reproduce", "l13-table1", "--out", str(tmp_path), "--so-far"]) == 0
+    found = json.loads((tmp_path / "l13-table1.json").read_text())
+    assert [row["ours"] for row in found["rows"]] == [0.2, 0.1]
+    assert len(found["settings"]["not_done"]) == 24
+    assert kept.exists()
+    assert run(["reproduce", "l13-table1", "--so-far"]) == 2
+    assert "--so-far needs --out" in capsys.readouterr().err
+
+
 def test_table_and_figures(tmp_path, capsys):
     pytest.importorskip("lightgbm")
     pytest.importorskip("torch")
