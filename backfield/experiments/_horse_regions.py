@@ -103,7 +103,7 @@ def learner_of(method: str, epochs: int) -> str:
         inner = f"frank_wolfe(epochs={epochs}, average=True, projection='supermodular')"
     else:
         steps = "step_size=0.02, optimizer='adam', schedule='sqrt', decay=0.02, average=True"
-        inner = f"sgd(epochs={epochs}, batch_size=5, {steps}, projection='supermodular')"
+        inner = f"sgd(epochs={epochs}, batch_size=2, {steps}, projection='supermodular')"
     return f"self_training(learner={inner!r})"
 
 

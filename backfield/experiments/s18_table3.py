@@ -33,7 +33,7 @@ RIDGES = (1e-2, 3e-3, 1e-3)
 def run(context: Context) -> Outcome:
     """Train on the labelled images, then with boxes, then with unlabelled images, too."""
     data = regions.load(context)
-    epochs = 5 if context.quick else 100
+    epochs = 5 if context.quick else 40
     half = len(data.medium) // 2
     extra: dict[str, dict[str, Any]] = {
         "small": {},
@@ -56,7 +56,7 @@ def run(context: Context) -> Outcome:
 def run_reduced(context: Context) -> Outcome:
     """Train on a tenth of the labels, then with boxes or with unlabelled images."""
     data = regions.load(context)
-    epochs, tenth = (5, 5) if context.quick else (200, len(data.small) // 10)
+    epochs, tenth = (5, 5) if context.quick else (60, len(data.small) // 10)
     draws = [data.small[k * tenth : (k + 1) * tenth] for k in range(1 if context.quick else 3)]
     extra: dict[str, dict[str, Any]] = {
         "10% of small": {},
