@@ -1,4 +1,4 @@
-"""What PyTorch's autograd adds to the bare kernels: forward and backward of ``CRFLayer`` on a 100x100 image, 5 sweeps.
+"""What PyTorch's autograd adds to the bare kernels: forward and backward of ``CRFLayer`` on a 100x100 image.
 
     python benchmarks/torch_layer.py
 
@@ -16,62 +16,65 @@ from backfield.api import prepare
 from backfield.bridges.torch import CRFLayer
 from backfield.gradients.truncated import Tape
 
-INFERENCE, LOSS = "tree_reweighted(n_iter=5)", "univariate_logistic"
+LOSS = "univariate_logistic"
 
 
-def best(*functions, repeat=300):
-    """Return the shortest time of each, run in turn so that a busy machine slows all of them."""
+def best(*functions, rounds=20, block=20):
+    """Return the shortest time of each, in blocks that take turns, so that a busy machine slows all of them."""
     times = [[] for _ in functions]
-    for _ in range(repeat):
+    for _ in range(rounds):
         for function, each in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            each.append(time.perf_counter() - start)
+            for _ in range(block):
+                start = time.perf_counter()
+                function()
+                each.append(time.perf_counter() - start)
     return [1e3 * min(each) for each in times]
 
 
-def main():
-    torch.set_num_threads(1)
+def measure(dtype, sweeps):
+    """Print what forward and backward take, bare and through the layer."""
     rng = np.random.default_rng(0)
     graph = bf.Graph.grid(100, 100)
     labels = rng.integers(0, 2, (100, 100))
-    for dtype in (np.float32, np.float64):
-        unary = torch.tensor(rng.normal(size=(100, 100, 2)).astype(dtype), requires_grad=True)
-        factors = torch.tensor(rng.normal(size=(graph.n_factors, 2, 2)).astype(dtype), requires_grad=True)
-        theta = bf.Potentials(graph, unary.detach().numpy().reshape(-1, 2), factors.detach().numpy())
-        objective, setting, target = prepare(theta, labels.ravel(), LOSS, INFERENCE, "truncated", None, None, 0)
-        layer, known = CRFLayer(graph, 2, inference=INFERENCE), torch.from_numpy(labels)
-        d_mu = torch.from_numpy(rng.normal(size=(100, 100, 2)).astype(dtype))
-        d_flat = d_mu.numpy().reshape(-1)
+    inference = f"tree_reweighted(n_iter={sweeps})"
+    unary = torch.tensor(rng.normal(size=(100, 100, 2)).astype(dtype), requires_grad=True)
+    factors = torch.tensor(rng.normal(size=(graph.n_factors, 2, 2)).astype(dtype), requires_grad=True)
+    theta = bf.Potentials(graph, unary.detach().numpy().reshape(-1, 2), factors.detach().numpy())
+    objective, setting, target = prepare(theta, labels.ravel(), LOSS, inference, "truncated", None, None, 0)
+    layer, known = CRFLayer(graph, 2, inference=inference), torch.from_numpy(labels)
+    d_mu = torch.from_numpy(rng.normal(size=(100, 100, 2)).astype(dtype))
+    d_flat, method = d_mu.numpy().reshape(-1), setting.inference
 
-        def through_loss(layer=layer, unary=unary, factors=factors, known=known):
-            unary.grad = factors.grad = None
-            layer.loss(unary, factors, known, loss=LOSS).backward()
+    def bare_loss():
+        return objective.value_and_dtheta(theta, target, setting)
 
-        def through_marginals(layer=layer, unary=unary, factors=factors, d_mu=d_mu):
-            unary.grad = factors.grad = None
-            layer.marginals(unary, factors, cliques=False).unary.backward(d_mu)
+    def through_loss():
+        unary.grad = factors.grad = None
+        layer.loss(unary, factors, known, loss=LOSS).backward()
 
-        def bare_marginals(theta=theta, method=setting.inference, d_mu=d_flat):
-            engine = method.engine(theta)
-            tape = Tape(engine, method, 2**30)
-            engine.marginals(tape.last, factors=False)
-            d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)
-            engine.marginals_vjp(tape.last, bf.Potentials.from_flat(theta.graph, d_mu, d_mu[:0]), d_state, d_theta)
-            tape.unwind(d_state, d_theta)
-            return d_theta.potentials(theta.graph)
+    def bare_marginals():
+        engine = method.engine(theta)
+        tape = Tape(engine, method, 2**30)
+        engine.marginals(tape.last, factors=False)
+        d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)
+        engine.marginals_vjp(tape.last, bf.Potentials.from_flat(graph, d_flat, d_flat[:0]), d_state, d_theta)
+        tape.unwind(d_state, d_theta)
+        return d_theta.potentials(graph)
 
-        def bare_loss(objective=objective, theta=theta, target=target, setting=setting):
-            return objective.value_and_dtheta(theta, target, setting)
+    def through_marginals():
+        unary.grad = factors.grad = None
+        layer.marginals(unary, factors, cliques=False).unary.backward(d_mu)
 
-        bare, loss = best(bare_loss, through_loss)
-        bare_mu, marginals = best(bare_marginals, through_marginals)
-        print(f"{np.dtype(dtype).name}  loss:      bare {bare:.3f} ms, layer {loss:.3f} ms, ratio {loss / bare:.3f}")
+    for what, pair in (("loss", (bare_loss, through_loss)), ("marginals", (bare_marginals, through_marginals))):
+        bare, full = best(*pair)
         print(
-            f"{np.dtype(dtype).name}  marginals: bare {bare_mu:.3f} ms, layer {marginals:.3f} ms, "
-            f"ratio {marginals / bare_mu:.3f}"
+            f"{np.dtype(dtype).name}, {sweeps:2d} sweeps, {what:9s}: bare {bare:.3f} ms, layer {full:.3f} ms, "
+            f"ratio {full / bare:.3f}"
         )
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    for sweeps in (5, 20):
+        for dtype in (np.float32, np.float64):
+            measure(dtype, sweeps)

@@ -48,7 +48,10 @@ class Tables:
         """Return the numbers of each example, flat; they share memory with contiguous tensors."""
         out: list[np.ndarray | None] = []
         for tensor, count in zip(tensors, self.counts, strict=True):
-            out += [None] * count if tensor is None else list(tensor.detach().reshape(count, -1).numpy())
+            if tensor is not None and count == 1:
+                out.append(tensor.detach().reshape(-1).numpy())
+            else:
+                out += [None] * count if tensor is None else list(tensor.detach().reshape(count, -1).numpy())
         return out
 
     def thetas(self, tensors: Sequence[torch.Tensor], check: bool = True) -> list[Potentials]:

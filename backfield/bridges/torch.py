@@ -290,6 +290,8 @@ class CRFLayer(torch.nn.Module):
 
     def _restrictions(self, batch: _Batch, observed: Any) -> list[Restriction | None]:
         out: list[Restriction | None] = []
+        if observed is None:
+            return [None] * len(batch.tables.graphs)
         for graph, one in zip(batch.tables.graphs, batch.each(observed, "observed"), strict=True):
             allowed = None if one is None else as_labeling(graph, one, "observed").allowed
             out.append(None if allowed is None or allowed.all() else Restriction(graph, allowed))
