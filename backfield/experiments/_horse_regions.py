@@ -16,7 +16,6 @@ from backfield.datasets import horses
 from backfield.estimators import GraphCRF, Sample
 from backfield.experiments._base import Context, need_data
 from backfield.features import (
-    as_rgb,
     box_labels,
     box_of,
     majority_labels,
@@ -152,8 +151,3 @@ def evaluate(fitted: Any, method: str, some: list[Horse]) -> dict[str, float]:
         float(size[labels != horse.labels].sum()) for size, horse, labels in zip(sizes, some, predicted, strict=True)
     )
     return {"loss": 100 * float(np.mean(losses)), "wrong": 100 * wrong / float(sum(size.sum() for size in sizes))}
-
-
-def grey(image: np.ndarray) -> np.ndarray:
-    """Return an image to draw over."""
-    return np.asarray(as_rgb(image).mean(axis=2))
