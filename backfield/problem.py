@@ -2,6 +2,7 @@
 
     value(w) = sum_examples weight · objective(theta(w), labels) / (number of labelled variables) + l2 |w|^2
 
+(for losses that are one number per example, such as f_measure: / the number of examples),
 where l2 may be one number for the weights of variables and another for those of factors.
 
 An :class:`Example` holds features and what is known about its labels. A :class:`Layout` says which part of w serves which
@@ -26,6 +27,9 @@ from backfield.execution.threads import N_CHUNKS, chunk_bounds
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
 from backfield.objectives import Objective, Seen, Setting, Target
+
+#: Of complex differentiation: so small that its square is nothing.
+_STEP = 1e-100
 
 
 class Rows(NamedTuple):
@@ -254,6 +258,7 @@ class Problem:
         """Return the regularised mean loss per labelled variable, over all examples or a batch, and its gradient."""
         chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
         labelled = max(1, int(self._labelled[chosen].sum()))
+        count = self._count(chosen)
 
         def evaluate(first: int, last: int) -> _Sum:
             return self.chunk(chosen[first:last], w, seed)
@@ -263,12 +268,69 @@ class Problem:
             total = self.shared.sum(None if batch is None else chosen, w, seed, n_chunks=n_chunks)
         else:
             total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, self.add, n_chunks)
-        value = total.value / labelled + float(w @ (self.ridge * w))
-        gradient = total.gradient / labelled + 2 * self.ridge * w
+        value = total.value / count + float(w @ (self.ridge * w))
+        gradient = total.gradient / count + 2 * self.ridge * w
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             value = np.inf  # a learner takes it for too long a step
         errors = total.wrong / labelled if not np.isnan(total.wrong) else float("nan")
         return Evaluation(float(value), gradient, errors, total.sweeps, total.truncated)
+
+    def _count(self, chosen: np.ndarray) -> int:
+        """Return what sums over examples are divided by: labelled variables, or examples where each has one number."""
+        labelled = self._labelled[chosen]
+        return max(1, int((labelled > 0).sum() if self.objective_info.per_example else labelled.sum()))
+
+    def minimising(self, objective: Objective) -> Problem:
+        """Return the problem of another objective over the same examples, through the same inference."""
+        other = copy.copy(self)
+        other.__class__ = Problem
+        other.objective_info = objective
+        gradient = self.setting.gradient if objective.needs_inference and not objective.own_gradient else None
+        other.setting = self.setting._replace(gradient=gradient)
+        objective.check(other.setting)
+        return other
+
+    def hessian_vector(
+        self, w: np.ndarray, direction: np.ndarray, batch: np.ndarray | None = None, seed: int = 0
+    ) -> tuple[Evaluation, np.ndarray]:
+        """Return value and gradient, and the second derivative along ``direction``, over all examples or a batch.
+
+        One evaluation at theta(w) + i h theta(direction) in complex arithmetic: exact, see ``api.hessian_vector``.
+        """
+        info = self.objective_info
+        if not (info.smooth and info.integrable):
+            raise InputError(f"{info.name} has no second derivative; use a loss on marginals or a likelihood.")
+        if not all(block.energy.linear for block in (*self.layout.unary, *self.layout.factors)):
+            raise InputError("second derivatives need energies that are linear in the weights.")
+        chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
+        count = self._count(chosen)
+
+        def evaluate(first: int, last: int) -> _Sum:
+            total = _Sum(0.0, np.zeros(2 * self.n_weights), 0.0, 0)
+            for number in chosen[first:last]:
+                if self._labelled[number]:
+                    total = self.add(total, self._dual(w, direction, self.examples[number], seed + int(number)))
+            return total
+
+        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, self.add, self._n_chunks(len(chosen)))
+        gradient, product = np.split(total.gradient / count, 2)
+        value = total.value / count + float(w @ (self.ridge * w))
+        errors = total.wrong / max(1, int(self._labelled[chosen].sum()))
+        seen = Evaluation(value, gradient + 2 * self.ridge * w, errors, total.sweeps)
+        return seen, product + 2 * self.ridge * direction
+
+    def _dual(self, w: np.ndarray, direction: np.ndarray, example: Example, seed: int) -> _Sum:
+        """Return the value of one example, and its gradient and second derivative end to end."""
+        assert example.target is not None
+        watch: list[Seen] = []
+        setting = self.setting._replace(seed=seed, watch=watch, gradient=Truncated())
+        theta, change = (self.layout.theta(x, example, np.float64) for x in (w, direction))
+        moved = theta.like(theta.vector() + 1j * _STEP * change.vector())
+        value, d_theta = self.objective_info.value_and_dtheta(moved, example.target, setting)
+        both = d_theta.vector()
+        parts = [self.layout.vjp(example, theta.like(each), w) for each in (both.real.copy(), both.imag / _STEP)]
+        wrong, sweeps, _ = watch[0] if watch else Seen(float("nan"))
+        return _Sum(example.weight * float(np.real(value)), example.weight * np.concatenate(parts), wrong, sweeps)
 
     def _n_chunks(self, count: int) -> int:
         """Return into how many chunks ``count`` examples are cut."""

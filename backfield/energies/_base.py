@@ -18,6 +18,8 @@ class Energy(Component):
     room: ClassVar[str] = "energies"
     #: Looks at all rows of an example together; on grids they come as an image (H, W, F).
     whole: ClassVar[bool] = False
+    #: Scores are linear in the weights.
+    linear: ClassVar[bool] = True
 
     def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
         """Return the number of weights."""

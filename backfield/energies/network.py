@@ -47,6 +47,7 @@ class NetworkEnergy(Energy):
     """A module whose trainable parameters are a slice of w. Not registered: written as :class:`Network`."""
 
     whole: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
 
     def __init__(self, module: Any) -> None:
         _check_module(module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from backfield.oracles import Oracle, OracleFunction
 
 class OracleEnergy(Energy):
     """The function that an oracle fitted, times ``eps``; without weights of its own. Not registered: named by the oracle."""
+
+    linear: ClassVar[bool] = False
 
     def __init__(self, oracle: Oracle, eps: float, function: OracleFunction | None = None) -> None:
         self.oracle, self.eps, self.function = oracle, eps, function

@@ -71,6 +71,9 @@ class Graph:
     #: Number of (factor, variable) pairs, which is the number of directed messages.
     n_slots: int
 
+    #: Where the variables of each graph of a union start, and their number; ``None`` for a graph that is not one.
+    parts: np.ndarray | None = None
+
     def __init__(self, labels: Sequence[int], factors: Iterable[Sequence[int]] = ()) -> None:
         counts = _label_counts(labels)
         try:
@@ -261,7 +264,9 @@ def union(graphs: Sequence[Graph]) -> Graph:
     scope = np.concatenate([graph._scope + start for graph, start in zip(graphs, starts, strict=False)])
     ptr = np.concatenate([graph._scope_ptr[:-1] + slot for graph, slot in zip(graphs, slots, strict=False)])
     labels = np.concatenate([graph.labels for graph in graphs])
-    return Graph._from_arrays(labels, np.append(ptr, slots[-1]).astype(np.int64), scope.astype(np.int64))
+    graph = Graph._from_arrays(labels, np.append(ptr, slots[-1]).astype(np.int64), scope.astype(np.int64))
+    graph.parts = starts
+    return graph
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

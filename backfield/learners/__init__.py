@@ -11,3 +11,6 @@ from backfield.learners.self_training import SelfTraining as SelfTraining
 from backfield.learners.sgd import SGD as SGD
 from backfield.learners.sgd import SGDState as SGDState
 from backfield.learners.sgd import step_seed as step_seed
+from backfield.learners.smd import SMD as SMD
+from backfield.learners.stages import Restarts as Restarts
+from backfield.learners.stages import Stages as Stages

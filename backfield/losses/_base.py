@@ -30,6 +30,8 @@ class Loss(Component):
     cliques: ClassVar[bool] = False
     #: Can be differentiated twice.
     smooth: ClassVar[bool] = True
+    #: One number per example (a mean over its outputs, an F-measure), not a sum over variables.
+    per_example: ClassVar[bool] = False
     #: Takes sets of allowed labels.
     sets: ClassVar[bool] = False
 

@@ -13,8 +13,9 @@ those two variables; how many are positive is a constant almost everywhere.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +54,8 @@ class L1(Loss, name="l1"):
 
     temperature: float = 0.1
 
+    per_example: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         _check_temperature(self)
 
@@ -76,6 +79,8 @@ class L1(Loss, name="l1"):
 class MSE(Loss, name="mse"):
     """Mean squared error of the marginals themselves (a fractional prediction)."""
 
+    per_example: ClassVar[bool] = True
+
     def value_and_dmu(self, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, Potentials]:
         """Return the mean squared error and its derivative."""
         variables, entries, w = _outputs(self, mu, labeling, weights)
@@ -89,7 +94,7 @@ class MSE(Loss, name="mse"):
 
 @dataclass(frozen=True, repr=False)
 class FMeasure(Loss, name="f_measure"):
-    """One minus the F-measure of label 1, decoded by a threshold on the marginals.
+    """One minus the F-measure of label 1, decoded by a threshold on the marginals; of a batch, the mean over its graphs.
 
     Parameters
     ----------
@@ -105,6 +110,8 @@ class FMeasure(Loss, name="f_measure"):
     threshold: str = "balanced"
     n_samples: int = 100
     seed: int = 0
+
+    per_example: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_temperature(self)
@@ -137,15 +144,31 @@ class FMeasure(Loss, name="f_measure"):
         w = w * len(variables)
         positive = entries - labeling.labels[variables] + 1
         b, y = mu.unary_flat[positive], labeling.labels[variables]
+        d_unary = np.zeros_like(mu.unary_flat)
+        parts = _parts(mu, variables)
+        value = 0.0 * b[0]
+        for some in parts:
+            part, d_b = self._one(b[some], y[some], w[some])
+            value += part / len(parts)
+            d_unary[positive[some]] = d_b / len(parts)
+        return value, unary_only(mu.graph, d_unary)
+
+    def _one(self, b: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Return 1 - F of one example and its derivative with respect to b."""
         middle = self._elements(b)
         o = sigmoid((b - b[middle].mean()) / self.temperature)
         both, total = (w * y * o).sum(), (w * y).sum() + (w * o).sum()
-        d_unary = np.zeros_like(mu.unary_flat)
         if total.real < 1e-12:
-            return 0.0 * both, unary_only(mu.graph, d_unary)
+            return 0.0 * both, np.zeros_like(b)
         d_o = -2 * w * (y / total - both / total**2)
         d_b = d_o * o * (1 - o) / self.temperature
-        d_tau = -d_b.sum()
-        d_unary[positive] = d_b
-        np.add.at(d_unary, positive[middle], d_tau / 2)
-        return 1 - 2 * both / total, unary_only(mu.graph, d_unary)
+        np.add.at(d_b, middle, -d_b.sum() / 2)
+        return 1 - 2 * both / total, d_b
+
+
+def _parts(mu: Potentials, variables: np.ndarray) -> list[slice]:
+    """Return the labelled variables of each graph of a union: each has an F-measure of its own."""
+    if mu.graph.parts is None:
+        return [slice(0, len(variables))]
+    cuts = np.searchsorted(variables, mu.graph.parts)
+    return [slice(a, b) for a, b in itertools.pairwise(cuts.tolist()) if b > a]

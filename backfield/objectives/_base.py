@@ -80,6 +80,8 @@ class Objective(Component):
     weighted: ClassVar[bool] = False
     #: Takes target probabilities.
     soft_targets: ClassVar[bool] = False
+    #: The value is one number per example, not a sum over variables.
+    per_example: ClassVar[bool] = False
     #: Does not differentiate through the marginals of inference.
     own_gradient: ClassVar[bool] = True
 

@@ -40,6 +40,11 @@ class Marginal(Objective):
         """Whether the loss can be differentiated twice."""
         return self.loss.smooth
 
+    @property
+    def per_example(self) -> bool:  # type: ignore[override]
+        """Whether the loss is one number per example."""
+        return self.loss.per_example
+
     def check(self, setting: Setting) -> None:
         """Refuse settings that make no sense."""
         super().check(setting)
