@@ -284,7 +284,7 @@ class Problem:
         """Return the problem of another objective over the same examples, through the same inference."""
         other = copy.copy(self)
         other.__class__ = Problem
-        other.objective_info = objective
+        other.objective_info, other.shared = objective, None
         gradient = self.setting.gradient if objective.needs_inference and not objective.own_gradient else None
         other.setting = self.setting._replace(gradient=gradient)
         objective.check(other.setting)

@@ -60,11 +60,6 @@ class Hybrid(Loss, name="hybrid"):
         """Whether both can be differentiated twice."""
         return all(part.smooth for part in self._parts())
 
-    def check(self, labeling: Labeling) -> None:
-        """Refuse labels that one of them cannot take."""
-        for part in self._parts():
-            part.check(labeling)
-
     def check_seen(self, seen: np.ndarray) -> None:
         """Refuse data that teach one of them nothing."""
         for part in self._parts():
