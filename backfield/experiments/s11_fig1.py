@@ -1,0 +1,62 @@
+"""[S11] Figure 1: losses on lines from the true parameters to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backfield.experiments import _random_models as models
+from backfield.experiments._base import Context, Outcome, experiment, figure, save
+from backfield.experiments._random_models import SETTINGS, ModelProblem, Sizes, random_truth, train
+
+SEED = 0
+
+
+@experiment("s11-fig1", "Losses on lines from the true parameters to others")
+def run(context: Context) -> Outcome:
+    """Evaluate all losses between the true parameters (alpha = 0) and random or learned ones (alpha = 1)."""
+    sizes, count, points = (Sizes(15, 25), 40, 5) if context.quick else (Sizes(50, 200), 1000, 25)
+    truth = random_truth(sizes, SEED, count)
+    problem = ModelProblem(truth.edges, truth.train, 100, context.n_jobs)
+    alphas = np.linspace(-0.5, 1.5, points)
+    start = np.random.default_rng(SEED).normal(size=problem.n_weights)
+    steps = 3 if context.quick else models.ITERATIONS
+    ends: dict[str, Callable[[], np.ndarray]] = {
+        "random values": lambda: start,
+        "one iteration of APPR-LOGL": lambda: models._descend(problem, "surrogate_likelihood", start, 1),
+        "APPR-LOGL": lambda: train(problem, "APPR-LOGL", SEED, "", steps),
+        "frac-MSE": lambda: train(problem, "frac-MSE", SEED, "in", steps),
+    }
+
+    def line(end: Callable[[], np.ndarray]) -> dict[str, list[float]]:
+        w, true = end(), truth.parameters.ravel()
+        found = [problem.scores((1 - a) * true + a * w) for a in alphas]
+        return {key: [scores[key] for scores in found] for key in SETTINGS}
+
+    lines = {name: context.cell(name, lambda end=end: line(end)) for name, end in ends.items()}  # type: ignore[misc]
+    rows: list[dict[str, Any]] = []
+    for name, curves in lines.items():
+        for key, values in curves.items():
+            lowest = float(alphas[int(np.argmin(values))])
+            rows.append({"towards": name, "loss": key, "what": "alpha of the lowest loss", "paper": None, "ours": lowest})
+    settings = {"seed": SEED, "model": f"{sizes.n}-{sizes.edges}", "samples": count, "alphas": alphas.tolist()}
+    return Outcome(settings, rows, {"s11-fig1.png": _picture(lines, alphas)})
+
+
+def _picture(lines: dict[str, dict[str, list[float]]], alphas: np.ndarray) -> Callable[[Path], None]:
+    def draw(path: Path) -> None:
+        made, axes = figure(2, 2)
+        for ax, (name, curves) in zip(axes.ravel(), lines.items(), strict=True):
+            other = ax.twinx()
+            for key, values in curves.items():
+                (other if key == "APPR-LOGL" else ax).plot(alphas, values, "k--" if key == "APPR-LOGL" else "-", label=key)
+            ax.set_title(f"towards {name}", fontsize=8)
+            ax.tick_params(labelsize=6)
+            other.tick_params(labelsize=6)
+            ax.legend(fontsize=6)
+        save(made, path)
+
+    return draw
