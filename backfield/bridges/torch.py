@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("backfield.bridges.torch needs PyTorch: pip install 'backfield[torch]'.") from error
 
 from backfield._component import get
 from backfield.api import checked_weights, infer, make_setting
