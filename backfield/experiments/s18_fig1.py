@@ -56,7 +56,7 @@ def _log_loss(truth: list[np.ndarray], probability: Any) -> float:
 
 def _draw(path: Path, shown: list[Any]) -> None:
     made, axes = figure(len(shown), 4, width=2.0, height=1.6)
-    for row, (horse, labels, p) in zip(axes, shown, strict=True):
+    for number, (row, (horse, labels, p)) in enumerate(zip(axes, shown, strict=True)):
         pictures = (horse.image, horse.labels, p, labels)
         for axis, title, what in zip(row, ("image", "truth", "marginals", "MAP"), pictures, strict=True):
             if title == "image":
@@ -64,6 +64,6 @@ def _draw(path: Path, shown: list[Any]) -> None:
             else:
                 axis.imshow(paint(what.astype(float), horse.regions), cmap="gray", vmin=0, vmax=1)
             axis.set_axis_off()
-            if row is axes[0]:
+            if number == 0:
                 axis.set_title(title, fontsize=9)
     save(made, path)
