@@ -110,7 +110,7 @@ def test_a_cell_that_cannot_be_is_left_out_and_explained():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--learning", "pseudo", "--inference", "loopy_bp"], "there is no 'pseudo'"),
+        (["--learning", "nonsense", "--inference", "loopy_bp"], "there is no 'nonsense'"),
         (["--learning", "pseudo_marginal", "--inference", "loopy"], "there is no 'loopy'"),
         (["--learning", "pseudo_marginal", "--inference", "loopy_bp(n_iter=-1)"], "n_iter"),
         (["--learning", "pseudo_marginal", "--inference", "icm(init='x')"], "init"),
