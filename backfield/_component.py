@@ -14,6 +14,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import importlib
+import importlib.util
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -73,7 +75,14 @@ def _same(value: Any, default: Any) -> bool:
 
 def names(room: str) -> list[str]:
     """Names of the parts of a room, in the order in which they were registered."""
-    return list(_REGISTRY.get(room, {}))
+    return list(_parts(room))
+
+
+def _parts(room: str) -> dict[str, type[Component]]:
+    """Return the parts of a room, which register themselves when it is imported."""
+    if importlib.util.find_spec(f"backfield.{room}") is not None:
+        importlib.import_module(f"backfield.{room}")
+    return _REGISTRY.get(room, {})
 
 
 def rooms() -> list[str]:
@@ -84,6 +93,8 @@ def rooms() -> list[str]:
 def lookup(room: str, name: str) -> type[Component]:
     """Return the class registered under ``name`` in ``room``."""
     known = _REGISTRY.get(room, {})
+    if name not in known:
+        known = _parts(room)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
