@@ -42,7 +42,7 @@ class MessageEngine(Engine):
             layout.scope,
             layout.stride,
             layout.table_ptr,
-            self.rho,
+            np.ascontiguousarray(self.rho),  # a constant one has no memory of its own: another type to numba
             self.theta.unary_flat,
             self.theta.factors_flat,
             mu.unary_flat,
@@ -62,7 +62,7 @@ class MessageEngine(Engine):
             layout.scope,
             layout.stride,
             layout.table_ptr,
-            self.rho,
+            np.ascontiguousarray(self.rho),
             self.theta.unary_flat,
             self.theta.factors_flat,
             mu.unary_flat,
