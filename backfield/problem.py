@@ -13,7 +13,8 @@ see nothing else.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -225,7 +226,8 @@ class Problem:
             setting = setting._replace(gradient=truncated if setting.gradient is not None else None)
         self.setting = setting
         self.n_chunks = n_chunks
-        self.shared: Shared | None = None
+        self.cluster: Cluster | None = None
+        self._shared: Shared | None = None
         if labelled is None:
             labelled = [example.n_labelled for example in examples]
         self._labelled = np.array(labelled, dtype=np.int64)
@@ -246,7 +248,7 @@ class Problem:
         """Return the same objective over other examples with so many labelled variables."""
         other = copy.copy(self)
         other.__class__ = Problem  # a special one may hold for its own examples only
-        other.examples, other._labelled, other.shared = examples, np.array(labelled, dtype=np.int64), None
+        other.examples, other._labelled, other._shared = examples, np.array(labelled, dtype=np.int64), None
         return other
 
     @property
@@ -256,38 +258,50 @@ class Problem:
 
     def value_and_gradient(self, w: np.ndarray, batch: np.ndarray | None = None, seed: int = 0) -> Evaluation:
         """Return the regularised mean loss per labelled variable, over all examples or a batch, and its gradient."""
-        chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
-        labelled = max(1, int(self._labelled[chosen].sum()))
-        count = self._count(chosen)
-
-        def evaluate(first: int, last: int) -> _Sum:
-            return self.chunk(chosen[first:last], w, seed)
-
-        n_chunks = self._n_chunks(len(chosen))
-        if self.shared is not None:
-            total = self.shared.sum(None if batch is None else chosen, w, seed, n_chunks=n_chunks)
-        else:
-            total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, self.add, n_chunks)
+        labelled = self._labelled if batch is None else self._labelled[batch]
+        count = self._count(labelled)
+        total = self.fold(_chunk, self.add, batch, w, seed)
         value = total.value / count + float(w @ (self.ridge * w))
         gradient = total.gradient / count + 2 * self.ridge * w
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             value = np.inf  # a learner takes it for too long a step
-        errors = total.wrong / labelled if not np.isnan(total.wrong) else float("nan")
+        errors = total.wrong / max(1, int(labelled.sum())) if not np.isnan(total.wrong) else float("nan")
         return Evaluation(float(value), gradient, errors, total.sweeps, total.truncated)
 
-    def _count(self, chosen: np.ndarray) -> int:
+    def fold(self, function: Callable[..., Any], add: Callable[..., Any], batch: Any, *arguments: Any) -> Any:
+        """Return the tree sum of ``function(problem, numbers of a chunk, *arguments)`` over all examples or a batch.
+
+        Threads or workers compute the same bytes; these find both callables by name: they are those of a module.
+        """
+        n_chunks = self._n_chunks(self.n_examples if batch is None else len(batch))
+        if self.shared is not None:
+            return self.shared.fold(function, add, batch, *arguments, n_chunks=n_chunks)
+        chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
+
+        def evaluate(first: int, last: int) -> Any:
+            return function(self, chosen[first:last], *arguments)
+
+        return sum_over_chunks(evaluate, len(chosen), self.n_jobs, add, n_chunks)
+
+    def collect(self, function: Callable[..., Any], batch: Any, *arguments: Any) -> list[Any]:
+        """Return ``function(problem, number, *arguments)`` of all examples or a batch, in order."""
+        found: list[Any] = self.fold(_each, operator.add, batch, function, *arguments)
+        return found
+
+    def _count(self, labelled: np.ndarray) -> int:
         """Return what sums over examples are divided by: labelled variables, or examples where each has one number."""
-        labelled = self._labelled[chosen]
         return max(1, int((labelled > 0).sum() if self.objective_info.per_example else labelled.sum()))
 
     def minimising(self, objective: Objective) -> Problem:
         """Return the problem of another objective over the same examples, through the same inference."""
         other = copy.copy(self)
         other.__class__ = Problem
-        other.objective_info, other.shared = objective, None
+        other.objective_info, other._shared = objective, None
         gradient = self.setting.gradient if objective.needs_inference and not objective.own_gradient else None
         other.setting = self.setting._replace(gradient=gradient)
         objective.check(other.setting)
+        if self._shared is not None:
+            other._shared = self._shared.instead(other._shell())
         return other
 
     def hessian_vector(
@@ -302,20 +316,12 @@ class Problem:
             raise InputError(f"{info.name} has no second derivative; use a loss on marginals or a likelihood.")
         if not all(block.energy.linear for block in (*self.layout.unary, *self.layout.factors)):
             raise InputError("second derivatives need energies that are linear in the weights.")
-        chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
-        count = self._count(chosen)
-
-        def evaluate(first: int, last: int) -> _Sum:
-            total = _Sum(0.0, np.zeros(2 * self.n_weights), 0.0, 0)
-            for number in chosen[first:last]:
-                if self._labelled[number]:
-                    total = self.add(total, self._dual(w, direction, self.examples[number], seed + int(number)))
-            return total
-
-        total = sum_over_chunks(evaluate, len(chosen), self.n_jobs, self.add, self._n_chunks(len(chosen)))
+        labelled = self._labelled if batch is None else self._labelled[batch]
+        count = self._count(labelled)
+        total = self.fold(_dual_chunk, self.add, batch, w, direction, seed)
         gradient, product = np.split(total.gradient / count, 2)
         value = total.value / count + float(w @ (self.ridge * w))
-        errors = total.wrong / max(1, int(self._labelled[chosen].sum()))
+        errors = total.wrong / max(1, int(labelled.sum()))
         seen = Evaluation(value, gradient + 2 * self.ridge * w, errors, total.sweeps)
         return seen, product + 2 * self.ridge * direction
 
@@ -338,12 +344,22 @@ class Problem:
         return self.n_chunks if self.n_weights < 2**16 else max(1, self.n_chunks // 8)
 
     def distribute(self, cluster: Cluster) -> None:
-        """Let the workers of a cluster compute values and gradients from now on."""
-        shell, blocks = self._with_examples(self.examples), None
-        if isinstance(self.examples, list):  # in memory here: every worker gets those that it computes
-            blocks = [(first, self.examples[first:last]) for first, last in chunk_bounds(self.n_examples)]
-            shell = self._with_examples([])
-        self.shared = cluster.share(shell, np.maximum(self._labelled, 1), blocks)
+        """Let the workers of a cluster compute sums over examples from now on."""
+        self.cluster, self._shared = cluster, None
+
+    @property
+    def shared(self) -> Shared | None:
+        """What the workers hold of the problem; sent to them when it is first asked for."""
+        if self.cluster is not None and self._shared is None:
+            blocks = None
+            if isinstance(self.examples, list):  # in memory here: every worker gets those that it computes
+                blocks = [(first, self.examples[first:last]) for first, last in chunk_bounds(self.n_examples)]
+            self._shared = self.cluster.share(self._shell(), np.maximum(self._labelled, 1), blocks)
+        return self._shared
+
+    def _shell(self) -> Problem:
+        """Return the problem without examples that are in memory here."""
+        return self._with_examples([] if isinstance(self.examples, list) else self.examples)
 
     def with_blocks(self, blocks: dict[int, tuple[int, list[Example]]]) -> Problem:
         """Return the problem with the examples of some blocks, on a worker."""
@@ -352,7 +368,7 @@ class Problem:
     def _with_examples(self, examples: Any) -> Problem:
         """Return the same problem, with all that it has cached, over other examples."""
         other = object.__new__(type(self))
-        other.__dict__ |= self.__dict__ | {"examples": examples, "shared": None}
+        other.__dict__ |= self.__dict__ | {"examples": examples, "cluster": None, "_shared": None}
         return other
 
     @staticmethod
@@ -389,6 +405,22 @@ class Problem:
         if not self.objective_info.integrable:
             wrong = float(value)
         return _Sum(float(value), self.layout.vjp(example, d_theta, w), wrong, sweeps, truncated)
+
+
+def _chunk(problem: Problem, numbers: np.ndarray, w: np.ndarray, seed: int) -> _Sum:
+    return problem.chunk(numbers, w, seed)
+
+
+def _dual_chunk(problem: Problem, numbers: np.ndarray, w: np.ndarray, direction: np.ndarray, seed: int) -> _Sum:
+    total = _Sum(0.0, np.zeros(2 * problem.n_weights), 0.0, 0)
+    for number in numbers:
+        if problem.labelled[number]:
+            total = problem.add(total, problem._dual(w, direction, problem.examples[number], seed + int(number)))
+    return total
+
+
+def _each(problem: Problem, numbers: np.ndarray, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    return [function(problem, int(number), *arguments) for number in numbers]
 
 
 def _ridge(layout: Layout, l2: float | dict[str, float]) -> Any:

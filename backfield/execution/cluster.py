@@ -12,6 +12,8 @@ whatever the amount of data (``docs/scale.md``).
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import operator
 import pickle
 import platform
@@ -19,8 +21,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -33,6 +36,8 @@ from backfield.execution.tree import Node, join, total
 TIMEOUT = 5.0
 #: Seconds after which the list of workers is asked for again.
 REFRESH = 5.0
+#: Seconds for which there may be no worker at all: one that has died is started anew within a few.
+PATIENCE = 60.0
 #: How often a task that failed is tried again: two threads of a new worker that import at once can stop each other.
 RETRIES = 2
 #: What must be the same everywhere, else sums would differ in their last bits, or pickles could not be read.
@@ -125,6 +130,35 @@ class Cluster:
         with _clear_errors(self), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             return self.client.submit(function, *arguments, pure=False, retries=RETRIES)
 
+    def send(self, function: Callable[..., Any], columns: list[Any], workers: list[str]) -> list[Any]:
+        """Return futures of ``function(*row)``, each on its worker, or on another if that is gone; one message for all."""
+        import dask
+
+        word = secrets.token_hex(8)
+        keys = [f"backfield-{word}-{k}" for k in range(len(workers))]
+        homes = {key: [worker] for key, worker in zip(keys, workers, strict=True)}
+        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"})
+        with quiet, dask.annotate(workers=partial(operator.getitem, homes), allow_other_workers=True, retries=RETRIES):
+            return self.client.map(function, *columns, key=keys)
+
+    def gather(self, futures: list[Any]) -> list[Any]:
+        """Return the results; raise if for ``PATIENCE`` seconds there is no worker that could compute them."""
+        from distributed import wait
+
+        last = time.monotonic()
+        while True:
+            try:
+                with self.client.as_current():
+                    wait(futures, timeout=REFRESH)
+                return self.client.gather(futures)
+            except TimeoutError:
+                workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+                if any(worker.get("status", "running") == "running" for worker in workers):
+                    last = time.monotonic()
+                elif time.monotonic() - last > PATIENCE:
+                    why = "all workers have paused, as their memory is full" if workers else "there are no workers any more"
+                    raise ClusterError(f"{why} at {self.address}: waited for {PATIENCE:.0f} s.") from None
+
     def map(self, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], ahead: int = 4) -> Iterator[Any]:
         """Yield ``function(*task)`` of each task in order, a few per thread in advance."""
         from collections import deque
@@ -134,9 +168,9 @@ class Cluster:
             for task in tasks:
                 waiting.append(self.submit(function, *task))
                 if len(waiting) >= ahead * len(self.slots()):
-                    yield waiting.popleft().result()
+                    yield self.gather([waiting.popleft()])[0]
             while waiting:
-                yield waiting.popleft().result()
+                yield self.gather([waiting.popleft()])[0]
 
     def close(self) -> None:
         """Close what was opened here; a client of the user's stays open."""
@@ -158,18 +192,29 @@ class Shared:
         self._blocks = None if blocks is None else [cluster.hold(block) for block in blocks]
         self._ends = np.array([last for _, last in chunk_bounds(self.n_examples)])
 
+    def instead(self, thing: Summable) -> Shared:
+        """Return a handle on another object over the same blocks, which are not sent again."""
+        other = copy.copy(self)
+        other._object, other.last = self.cluster.hold(thing), None
+        return other
+
     def sum(self, chosen: np.ndarray | None, *arguments: Any, n_chunks: int = N_CHUNKS) -> Any:
         """Return the tree sum over the chunks of all examples, or of the chosen ones."""
+        return self.fold(_chunk, self.add, chosen, *arguments, n_chunks=n_chunks)
+
+    def fold(
+        self, function: Callable[..., Any], add: Callable[..., Any], chosen: Any, *arguments: Any, n_chunks: int = N_CHUNKS
+    ) -> Any:
+        """Return the tree sum of ``function(object, numbers of a chunk, *arguments)``."""
         start = time.perf_counter()
         slots = self.cluster.slots()
         homes = self._assign(chosen, n_chunks, len(slots))
-        client = self.cluster.client
         tasks = [(slots[home], parts, self._needed(parts)) for home, parts in sorted(homes.items())]
         with _clear_errors(self.cluster):
-            futures = self._submit(tasks, arguments)
-            results = client.gather(futures)
+            futures = self._submit(tasks, (function, add, arguments))
+            results = self.cluster.gather(futures)
         nodes = sorted((node for found, _ in results for node in found), key=lambda node: node.start)
-        value = total(join(nodes, self.add), self.add)
+        value = total(join(nodes, add), add)
         times = [seconds for _, seconds in results]
         self.last = Cost(time.perf_counter() - start, max(times), sum(times), len(futures))
         if self.counts_bytes:
@@ -177,17 +222,10 @@ class Shared:
             self.last = self.last._replace(bytes_out=sent, bytes_back=sum(_size(found) for found, _ in results))
         return value
 
-    def _submit(self, tasks: list[tuple[str, Any, Any]], arguments: Any) -> list[Any]:
+    def _submit(self, tasks: list[tuple[str, Any, Any]], job: Any) -> list[Any]:
         """Send the tasks (worker, chunks, blocks) in one message, each to its worker, or to another if that is gone."""
-        import dask
-
-        word = secrets.token_hex(8)
-        keys = [f"backfield-sum-{word}-{k}" for k in range(len(tasks))]
-        homes = {key: [worker] for key, (worker, _, _) in zip(keys, tasks, strict=True)}
-        columns = [[self._object] * len(tasks), *zip(*[task[1:] for task in tasks], strict=True), [arguments] * len(tasks)]
-        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"})
-        with quiet, dask.annotate(workers=partial(operator.getitem, homes), allow_other_workers=True, retries=RETRIES):
-            return self.cluster.client.map(_partial, *columns, key=keys)
+        columns = [[self._object] * len(tasks), *zip(*[task[1:] for task in tasks], strict=True), [job] * len(tasks)]
+        return self.cluster.send(_partial, columns, [worker for worker, _, _ in tasks])
 
     def _assign(self, chosen: np.ndarray | None, n_chunks: int, n_slots: int) -> dict[int, list[tuple[int, Any]]]:
         """Return slot -> [(number of a chunk, its examples)]; a chunk goes where its first example is at home."""
@@ -207,15 +245,20 @@ class Shared:
         return {int(k): self._blocks[k] for k in np.unique(np.searchsorted(self._ends, numbers, side="right"))}
 
 
-def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | None, arguments: Any) -> Any:
+def _chunk(thing: Summable, numbers: np.ndarray, *arguments: Any) -> Any:
+    return thing.chunk(numbers, *arguments)
+
+
+def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | None, job: Any) -> Any:
     """Sum some chunks on a worker; return the nodes and the seconds that it took."""
     start = time.perf_counter()
+    function, add, arguments = job
     _keep_freed_memory()  # Dask sets glibc to hand every free page back at once
     if blocks is not None:
         thing = thing.with_blocks(blocks)
     with _libraries().limit(limits=1):
-        leaves = (Node(c, 0, thing.chunk(np.asarray(numbers), *arguments)) for c, numbers in parts)
-        nodes = join(leaves, thing.add)
+        leaves = (Node(c, 0, function(thing, np.asarray(numbers), *arguments)) for c, numbers in parts)
+        nodes = join(leaves, add)
     return nodes, time.perf_counter() - start
 
 
@@ -233,7 +276,19 @@ def versions() -> dict[str, str]:
             found[package] = "none"
     from backfield import __version__
 
-    return found | {"backfield": __version__}
+    return found | {"backfield": __version__, "backfield's sources": _sources()}
+
+
+@cache
+def _sources() -> str:
+    """Return a fingerprint of the package as it was when first asked: an edit under a running fit is another version."""
+    import backfield
+
+    root = Path(backfield.__file__).parent
+    digest = hashlib.blake2b(digest_size=4)
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root)}".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 @contextmanager

@@ -16,6 +16,10 @@ example, and asks the oracle only if none of them has gap >= max(1/4 gap_n, 1/10
 With a projection P onto a cone the dual is the same with w = P(-1/(2 l2) sum g_n); P does not lengthen distances, so the
 step of the line search, still safe, is no longer the longest.
 
+*Batches* ask the oracle for several examples at the same w, by threads or by the workers of a cluster, and then take their
+steps one after the other: each line search is made at the w of its turn, so that the dual still never falls, and the gap at
+the end is that of all examples at one w. Planes of a batch are a little older than those of single steps.
+
 Cost per step: one MAP problem and some passes over n_weights. Memory: one plane per example and up to ``cache`` more,
 sparse where labels differ from the truth in few features.
 """
@@ -30,7 +34,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.execution import sum_over_chunks
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
 from backfield.learners import _planes
@@ -40,6 +43,7 @@ from backfield.learners._problem import dot
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners._run import Outcome, Restored, Run
 from backfield.objectives.max_margin import MaxMargin, complete_labels
+from backfield.problem import Problem
 
 SAMPLINGS = ("gap", "uniform")
 #: Shares of the example's own gap and of the mean gap that a cached plane must have (Osokin et al. 2016).
@@ -58,6 +62,9 @@ class FrankWolfe(Learner, name="frank_wolfe"):
         Stop when the duality gap is below: the objective is then within ``tol`` of its minimum (exact oracles only).
     sampling
         "gap": examples in proportion to their gaps; "uniform": a random order in each epoch.
+    batch_size
+        Examples for which the oracle is asked at once, whatever the number of threads and workers, so that the result is
+        the same for any. 1: each step sees the w of the last one, and only checks use threads and workers.
     cache
         Oracle answers kept per example; 0: none. Pays where a MAP problem costs more than some products of n_weights.
     check_every
@@ -74,6 +81,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
     epochs: int = 100
     tol: float = 1e-3
     sampling: str = "gap"
+    batch_size: int = 1
     cache: int = 0
     check_every: int = 5
     average: bool = False
@@ -81,10 +89,9 @@ class FrankWolfe(Learner, name="frank_wolfe"):
     patience: int = 5
 
     own_start: ClassVar[bool] = True
-    distributes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for key, least in (("epochs", 0), ("cache", 0), ("check_every", 1), ("patience", 1)):
+        for key, least in (("epochs", 0), ("batch_size", 1), ("cache", 0), ("check_every", 1), ("patience", 1)):
             whole(self.name, key, getattr(self, key), least)
         number(self.name, "tol", self.tol, 0)
         if self.sampling not in SAMPLINGS:
@@ -176,13 +183,39 @@ class _Answer(NamedTuple):
     optimal: bool
 
 
+def _ask(problem: Problem, number: int, w: np.ndarray) -> _Answer:
+    """Return the plane of the labeling that violates the margin of an example most."""
+    example = problem.examples[number]
+    scale = example.weight / float(problem.labelled.sum())
+    if example.n_labelled == 0 or scale == 0.0:
+        return _Answer(Plane(np.empty(0, dtype=np.int32), np.empty(0), 0.0), True)
+    theta = problem.layout.theta(w, example, problem.dtype)
+    assert example.target is not None
+    truth = complete_labels(theta, example.target)
+    if truth is None:
+        raise InputError(
+            f"frank_wolfe needs all labels of an example or none, but some of example {number} are hidden, which makes the "
+            "margin loss not convex: fill them in by self_training(learner='frank_wolfe'), or use sgd."
+        )
+    info: Any = problem.objective_info
+    found = info.most_violating(theta, example.target)
+    difference = [a - b for a, b in zip(*(one_hot(example.graph, y) for y in (found.labels, truth)), strict=True)]
+    g = problem.layout.vjp(example, Potentials.from_flat(example.graph, *difference))
+    return _Answer(plane(scale * g, scale * found.loss), found.optimal)
+
+
+def _height(problem: Problem, number: int, w: np.ndarray) -> tuple[float, bool]:
+    """Return the loss of an example at w, and whether it is the true maximum."""
+    found = _ask(problem, number, w)
+    return found.plane.at(w), found.optimal
+
+
 class _Dual:
     """The dual of one problem."""
 
     def __init__(self, learner: FrankWolfe, problem: Any, project: Projection) -> None:
         self.learner, self.problem, self.project = learner, problem, project
         self.strength = 2.0 * problem.l2
-        self.labelled = float(problem.labelled.sum())
 
     def answer(self, at: _Progress) -> np.ndarray:
         """Return the weights to use."""
@@ -195,16 +228,16 @@ class _Dual:
         rng = np.random.default_rng((seed, at.epoch))
         order = rng.permutation(n)
         w = self.project(now.sum)
-        for k in range(n):
-            i = int(order[k])
+        for first in range(0, n, self.learner.batch_size):
+            chosen = order[first : first + self.learner.batch_size]
             if self.learner.sampling == "gap" and at.epoch > 0:
-                total = np.cumsum(now.gaps)
-                if total[-1] > 0:
-                    i = min(n - 1, int(np.searchsorted(total, rng.random() * total[-1], side="right")))
-            now, used = self._step(now, w, i)
-            asked += used
-            w = self.project(now.sum)
-            now = self._averaged(now, w)
+                chosen = _drawn(now.gaps, len(chosen), rng, chosen)
+            corners, now, missing = self._corners(now, w, chosen)
+            asked += missing
+            for i, corner in corners.items():
+                now = self._step(now, w, i, corner)
+                w = self.project(now.sum)
+                now = self._averaged(now, w)
         now = dataclasses.replace(now, epoch=at.epoch + 1)
         last = now.epoch == self.learner.epochs
         due = now.epoch == 1 or now.epoch % self.learner.check_every == 0
@@ -217,28 +250,33 @@ class _Dual:
         row |= {"error": float("nan"), "step": float("nan"), "sweeps": 0, "examples": asked, "cached": n - asked}
         return now, row
 
-    def _step(self, now: _Progress, w: np.ndarray, i: int) -> tuple[_Progress, int]:
-        """Move the plane of example i; return the progress and how often the oracle was asked."""
-        own = now.planes[i]
-        height = own.at(w)
-        corner, asked = self._from_cache(now, w, i, height), 0
-        exact = now.exact
-        if corner is None:
-            corner, optimal = self._oracle(w, i)
-            asked, exact = 1, exact and optimal
-            now.gaps[i] = max(0.0, corner.at(w) - height)
+    def _corners(self, now: _Progress, w: np.ndarray, chosen: np.ndarray) -> tuple[dict[int, Any], _Progress, int]:
+        """Return the plane to move to of each chosen example, from the cache or the oracle, and how often it was asked."""
+        heights = {int(i): now.planes[i].at(w) for i in chosen}
+        corners: dict[int, Any] = {i: self._from_cache(now, w, i, height) for i, height in heights.items()}
+        missing = [i for i, corner in corners.items() if corner is None]
+        answers = self.problem.collect(_ask, np.array(missing), w) if missing else []
+        for i, (corner, _) in zip(missing, answers, strict=True):
+            corners[i] = corner
+            now.gaps[i] = max(0.0, corner.at(w) - heights[i])
             if self.learner.cache:
                 now.cached[i] = (corner, *now.cached[i])[: self.learner.cache]
-        gap = corner.at(w) - height
+        exact = now.exact and all(each.optimal for each in answers)
+        return corners, dataclasses.replace(now, exact=exact), len(missing)
+
+    def _step(self, now: _Progress, w: np.ndarray, i: int, corner: Plane) -> _Progress:
+        """Move the plane of example i towards another."""
+        own = now.planes[i]
+        gap = corner.at(w) - own.at(w)
         before = own.dense(len(w))
         move = corner.dense(len(w)) - before
         length = dot(move, move) / self.strength
         share = 0.0 if gap <= 0 else (1.0 if gap >= length else gap / length)
         if share == 0.0:
-            return dataclasses.replace(now, exact=exact), asked
+            return now
         now.planes[i] = plane(before + share * move, own.loss + share * (corner.loss - own.loss))
         total = now.sum - (share / self.strength) * move
-        return dataclasses.replace(now, sum=total, loss=now.loss - own.loss + now.planes[i].loss, exact=exact), asked
+        return dataclasses.replace(now, sum=total, loss=now.loss - own.loss + now.planes[i].loss)
 
     def _from_cache(self, now: _Progress, w: np.ndarray, i: int, height: float) -> Plane | None:
         group = now.cached[i]
@@ -258,24 +296,6 @@ class _Dual:
         k = now.steps
         return dataclasses.replace(now, mean=(k * now.mean + 2.0 * w) / (k + 2), steps=k + 1)
 
-    def _oracle(self, w: np.ndarray, i: int) -> _Answer:
-        """Return the plane of the labeling that violates the margin of example i most."""
-        problem, example = self.problem, self.problem.examples[i]
-        scale = example.weight / self.labelled
-        if example.n_labelled == 0 or scale == 0.0:
-            return _Answer(Plane(np.empty(0, dtype=np.int32), np.empty(0), 0.0), True)
-        theta = problem.layout.theta(w, example, problem.dtype)
-        truth = complete_labels(theta, example.target)
-        if truth is None:
-            raise InputError(
-                f"frank_wolfe needs all labels of an example or none, but some of example {i} are hidden, which makes the "
-                "margin loss not convex: fill them in by self_training(learner='frank_wolfe'), or use sgd."
-            )
-        found = problem.objective_info.most_violating(theta, example.target)
-        difference = [a - b for a, b in zip(*(one_hot(example.graph, y) for y in (found.labels, truth)), strict=True)]
-        g = problem.layout.vjp(example, Potentials.from_flat(example.graph, *difference))
-        return _Answer(plane(scale * g, scale * found.loss), found.optimal)
-
     def _checked(self, now: _Progress, w: np.ndarray) -> _Progress:
         """Return the progress with all gaps at w, and the value of the answer."""
         heights, exact = self._heights(w)
@@ -289,12 +309,18 @@ class _Dual:
 
     def _heights(self, w: np.ndarray) -> tuple[np.ndarray, bool]:
         """Return the loss of every example at w, and whether each is the true maximum."""
+        found = self.problem.collect(_height, None, w)
+        return np.array([height for height, _ in found]), all(optimal for _, optimal in found)
 
-        def some(first: int, last: int) -> tuple[list[float], bool]:
-            found = [self._oracle(w, i) for i in range(first, last)]
-            return [each.plane.at(w) for each in found], all(each.optimal for each in found)
 
-        heights, exact = sum_over_chunks(
-            some, self.problem.n_examples, self.problem.n_jobs, lambda a, b: (a[0] + b[0], a[1] and b[1])
-        )
-        return np.array(heights), exact
+def _drawn(gaps: np.ndarray, count: int, rng: np.random.Generator, otherwise: np.ndarray) -> np.ndarray:
+    """Draw examples in proportion to their gaps, none twice; where no gap is left, take some of ``otherwise``."""
+    left, chosen = gaps.copy(), []
+    for _ in range(count):
+        total = np.cumsum(left)
+        if total[-1] > 0:
+            chosen.append(min(len(left) - 1, int(np.searchsorted(total, rng.random() * total[-1], side="right"))))
+            left[chosen[-1]] = 0.0
+        else:
+            chosen.append(next(int(i) for i in otherwise if i not in chosen))
+    return np.array(chosen)

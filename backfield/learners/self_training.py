@@ -18,13 +18,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from backfield._component import get
 from backfield.errors import InputError
-from backfield.execution import sum_over_chunks
 from backfield.graph.labeling import as_labeling, one_hot
 from backfield.inference.perturb_and_map import PerturbAndMap
 from backfield.learners._base import Learner, number, whole
@@ -57,8 +56,6 @@ class SelfTraining(Learner, name="self_training"):
     targets: str = "auto"
     n_samples: int = 100
 
-    distributes: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         number(self.name, "kappa", self.kappa, 0, open_=True)
         whole(self.name, "n_samples", self.n_samples, 1)
@@ -84,12 +81,12 @@ class SelfTraining(Learner, name="self_training"):
     ) -> Fit:
         """Minimise in two stages; the first has its checkpoint beside the other, named ``.first``."""
         self.check(problem)
-        complete = np.array([_is_complete(example) for example in problem.examples])
+        complete = np.array(problem.collect(_is_complete, None))
         first = Fit(np.array(w, dtype=np.float64), [], True, "")
         if complete.any():
             path = None if checkpoint is None else f"{checkpoint}.first"
             stage = _Stage(1, 0, callbacks, progress)
-            some = problem.over(_Some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
+            some = problem.over(_some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
             first = self._inner().fit(some, w, seed=seed, checkpoint=path, **stage.hooks(), **options)
         elif not np.any(w):
             raise InputError(
@@ -98,7 +95,7 @@ class SelfTraining(Learner, name="self_training"):
         if complete.all() or _stopped(first):
             return first
         filled = self._filled(problem, first.w, complete, seed)
-        every = problem.over(_Filled(problem.examples, filled, self.kappa), _labelled(problem, filled))
+        every = problem.over(_filled(problem.examples, filled, self.kappa), _labelled(problem, filled))
         stage = _Stage(2, len(first.trace), callbacks, progress)
         second = self._inner().fit(every, first.w, seed=seed, checkpoint=checkpoint, **stage.hooks(), **options)
         how = "soft" if self._soft(problem) else "hard"
@@ -123,13 +120,11 @@ class SelfTraining(Learner, name="self_training"):
     def _filled(self, problem: Problem, w: np.ndarray, complete: np.ndarray, seed: int) -> dict[int, Target]:
         """Return the targets of the examples that are not complete."""
         numbers = np.flatnonzero(~complete)
+        return dict(zip(numbers.tolist(), problem.collect(_fill, numbers, self, w, seed), strict=True))
 
-        def some(first: int, last: int) -> dict[int, Target]:
-            return {int(n): self._fill(problem, w, problem.examples[n], int(n), seed) for n in numbers[first:last]}
-
-        return sum_over_chunks(some, len(numbers), problem.n_jobs, lambda a, b: a | b)
-
-    def _fill(self, problem: Problem, w: np.ndarray, example: Example, at: int, seed: int) -> Target:
+    def fill(self, problem: Problem, at: int, w: np.ndarray, seed: int) -> Target:
+        """Return the target of example ``at``, filled in by w."""
+        example = problem.examples[at]
         target, graph = example.target, example.graph
         assert target is not None
         theta = problem.layout.theta(w, example, problem.dtype)
@@ -152,8 +147,13 @@ class SelfTraining(Learner, name="self_training"):
         return target._replace(labeling=labeling, weights=weights)
 
 
-def _is_complete(example: Example) -> bool:
-    """Whether every variable has a label, observed inputs and soft targets included."""
+def _fill(problem: Problem, number: int, learner: SelfTraining, w: np.ndarray, seed: int) -> Target:
+    return learner.fill(problem, number, w, seed)
+
+
+def _is_complete(problem: Problem, number: int) -> bool:
+    """Whether every variable of an example has a label, observed inputs and soft targets included."""
+    example = problem.examples[number]
     target = example.target
     assert target is not None
     open_ = target.labeling.labels < 0
@@ -176,6 +176,16 @@ def _labelled(problem: Problem, filled: dict[int, Target]) -> list[int]:
     for n, target in filled.items():
         count[n] = len(target.labeling.labels)
     return count
+
+
+def _some(examples: Sequence[Example], numbers: np.ndarray) -> Sequence[Example]:
+    some = _Some(examples, numbers)
+    return list(some) if isinstance(examples, list) else some
+
+
+def _filled(examples: Sequence[Example], targets: dict[int, Target], kappa: float) -> Sequence[Example]:
+    filled = _Filled(examples, targets, kappa)
+    return list(filled) if isinstance(examples, list) else filled
 
 
 class _Some(Sequence[Example]):

@@ -136,12 +136,44 @@ def test_command_line(two, tmp_path, packed, expected, capsys):
     assert "127.0.0.1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("learner", ["oracle_descent", "frank_wolfe"])
-def test_learners_that_need_the_examples_refuse(two, packed, learner):
-    unary = {"unary": "linear"} if learner == "frank_wolfe" else {}
-    loss = {"loss": "max_margin"} if learner == "frank_wolfe" else {}
-    with pytest.raises(bf.InputError, match=f"{learner} works on the examples themselves, in one process"):
-        bf.GridCRF(learner=learner, **unary, **loss).fit(packed, cluster=two)
+WOLFE = "frank_wolfe(epochs=3, tol=0, batch_size=9, cache=2, projection='supermodular')"
+OTHERS = {
+    "frank_wolfe": {"loss": "max_margin", "learner": WOLFE, "l2": 0.01},
+    "self_training": {"loss": "max_margin", "learner": f"self_training(learner={WOLFE!r})", "l2": 0.01, "start": "zero"},
+    "smd": {"learner": "smd(epochs=2, batch_size=8)"},
+    "stages": {"learner": "stages(['lbfgs(max_iter=2)', 'sgd(epochs=1)'], losses=['mse', None])"},
+}
+
+
+def others(name):
+    """Images for a learner, every third with hidden labels where it fills them in."""
+    X, Y = images()
+    hidden = name == "self_training"
+    return X, [np.where((k % 3 > 0) | (not hidden), np.maximum(y, 0), y) for k, y in enumerate(Y)]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_learners_of_other_kinds_give_the_same_bytes(two, name, tmp_path):
+    X, Y = others(name)
+    here = bf.GridCRF(n_jobs=2, **OTHERS[name]).fit(X, Y).weights_.tobytes()
+    assert bf.GridCRF(**OTHERS[name]).fit(X, Y, cluster=two).weights_.tobytes() == here
+    packed = bf.write_shards(tmp_path / "p", X, Y, shard_bytes=10_000)
+    assert bf.GridCRF(**OTHERS[name]).fit(packed, cluster=two).weights_.tobytes() == here
+
+
+def test_frank_wolfe_survives_the_loss_of_a_worker(two, tmp_path):
+    X, Y = others("frank_wolfe")
+    here = bf.GridCRF(**OTHERS["frank_wolfe"]).fit(X, Y).weights_.tobytes()
+    killed = []
+
+    def kill(iteration, w, row):
+        if not killed:
+            killed.append(min(two.run(os.getpid).values()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert bf.GridCRF(**OTHERS["frank_wolfe"]).fit(X, Y, cluster=two, callbacks=[kill]).weights_.tobytes() == here
+    assert killed
+    two.wait_for_workers(2, timeout=60)
 
 
 def test_a_damaged_shard_is_named_by_the_worker(two, tmp_path):
@@ -187,6 +219,22 @@ def test_a_worker_that_is_killed_changes_nothing(two, packed, expected, name):
     crf = bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=two, callbacks=[kill])
     assert killed and crf.weights_.tobytes() == expected[name]
     two.wait_for_workers(2, timeout=60)
+
+
+def test_a_cluster_without_workers_does_not_hang(packed, monkeypatch):
+    from backfield.execution import cluster as module
+
+    monkeypatch.setattr(module, "REFRESH", 0.3)
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+
+        def leave(iteration, w, row):
+            cluster.scale(0)
+            cluster.sync(cluster._correct_state)
+
+        with pytest.raises(bf.ClusterError, match="no workers"):
+            bf.GridCRF(learner=LEARNERS["lbfgs"], start="zero").fit(packed, cluster=cluster, callbacks=[leave])
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def _indicators(graph, labels, truth):
         "frank_wolfe(epochs=1000, tol=1e-3, sampling='uniform')",
         "frank_wolfe(epochs=1000, tol=1e-3, cache=5)",
         "frank_wolfe(epochs=1000, tol=1e-3, average=True)",
+        "frank_wolfe(epochs=1000, tol=1e-3, batch_size=4)",
     ],
 )
 def test_the_gap_closes_at_the_optimum_of_a_quadratic_program(learner):
@@ -85,7 +86,7 @@ def test_the_gap_closes_at_the_optimum_of_a_quadratic_program(learner):
 
 def test_the_dual_never_falls():
     X, Y = chains(n=20, length=5, seed=1)
-    for options in ("", ", cache=3", ", sampling='uniform'"):
+    for options in ("", ", cache=3", ", sampling='uniform'", ", batch_size=7", ", batch_size=50, cache=2"):
         trace = crf(f"frank_wolfe(epochs=30, tol=0{options})").fit(X, Y).trace_
         dual = [row["dual"] for row in trace]
         assert np.diff(dual).min() >= -1e-15
@@ -147,8 +148,10 @@ def test_a_resumed_fit_is_the_same_fit(tmp_path):
 
 def test_threads_do_not_change_the_result():
     X, Y = chains(n=12, length=4, seed=2)
-    first, second = (crf("frank_wolfe(epochs=6, tol=0)", n_jobs=n).fit(X, Y) for n in (1, 3))
-    assert np.array_equal(first.weights_, second.weights_)
+    for size in (1, 5):
+        learner = f"frank_wolfe(epochs=6, tol=0, batch_size={size})"
+        first, second = (crf(learner, n_jobs=n).fit(X, Y) for n in (1, 3))
+        assert np.array_equal(first.weights_, second.weights_)
 
 
 def test_subgradient_descent_comes_near_the_same_minimum():
@@ -167,9 +170,10 @@ def test_validation_stops_early():
 
 def test_refusals():
     X, Y = chains()
-    for wrong, name in [({"epochs": -1}, "epochs"), ({"sampling": "x"}, "sampling"), ({"projection": "x"}, "projection")]:
+    wrongs = {"epochs": -1, "batch_size": 0, "sampling": "x", "projection": "x"}
+    for name, value in wrongs.items():
         with pytest.raises(bf.InputError, match=f"frank_wolfe: {name} must be"):
-            FrankWolfe(**wrong)
+            FrankWolfe(**{name: value})
     with pytest.raises(bf.InputError, match="minimises max_margin, not surrogate_likelihood"):
         bf.ChainCRF(learner="frank_wolfe").fit(X, Y)
     with pytest.raises(bf.InputError, match="l2 > 0"):
