@@ -1,0 +1,36 @@
+"""The progress bar of a fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Progress:
+    """A progress bar through rich, on standard error, when ``verbose``."""
+
+    def __init__(self, verbose: int, title: str) -> None:
+        self.verbose, self.title = verbose, title
+
+    def __enter__(self) -> Any:
+        if not self.verbose:
+            return None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=Console(stderr=True))
+        self.task = self.bar.add_task(self.title, total=None)
+        self.bar.__enter__()
+        return self._update
+
+    def _update(self, row: dict[str, Any]) -> None:
+        shown = f"objective {row['objective']:.6g}"
+        for key in ("validation", "error"):
+            value = row.get(key)
+            if value is not None and value == value:
+                shown += f"  {key} {value:.4f}"
+        self.bar.update(self.task, description=shown, completed=row["iteration"], total=row.get("total"))
+
+    def __exit__(self, *error: Any) -> None:
+        if self.verbose:
+            self.bar.__exit__(*error)
