@@ -343,8 +343,8 @@ class Problem:
         # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
         return self.n_chunks if self.n_weights < 2**16 else max(1, self.n_chunks // 8)
 
-    def distribute(self, cluster: Cluster) -> None:
-        """Let the workers of a cluster compute sums over examples from now on."""
+    def distribute(self, cluster: Cluster | None) -> None:
+        """Let the workers of a cluster compute sums over examples from now on; None: threads here."""
         self.cluster, self._shared = cluster, None
 
     @property

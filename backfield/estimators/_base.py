@@ -104,7 +104,7 @@ class CRF(ClassifierMixin, Assembling):
             Examples whose loss stops learners that can stop early.
         callbacks : callables (iteration, w, row) -> stop?
         cluster : Dask client or cluster, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
-            Whose workers compute values and gradients; the weights are the same, byte for byte.
+            Whose workers compute the sums over examples; the result is the same, byte for byte.
         n_chunks : int
             Into how many parts sums over examples are cut, for threads and workers alike: at most so many of them work at
             once. Another number changes the last bits of the weights.
@@ -176,13 +176,7 @@ class CRF(ClassifierMixin, Assembling):
 
     def _distributed(self, problem: Problem) -> Problem:
         """Hand a problem to the workers, if there are some."""
-        cluster = active()
-        if cluster is None:
-            return problem
-        learner = self._learner()
-        if not learner.distributes:
-            raise InputError(f"{learner.name} works on the examples themselves, in one process: it takes no cluster.")
-        problem.distribute(cluster)
+        problem.distribute(active())
         return problem
 
     def _start(self, examples: Sequence[Example], survey: Survey) -> np.ndarray:

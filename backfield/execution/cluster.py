@@ -83,7 +83,7 @@ class Cluster:
         return self._slots
 
     def _ask(self) -> list[str]:
-        with _clear_errors(self):
+        with clear_errors(self):
             self.client.wait_for_workers(1, timeout=TIMEOUT)
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
         new = sorted(set(workers) - self._known)
@@ -127,7 +127,7 @@ class Cluster:
         import dask
 
         # Dask warns of large arguments, which would better be in files; docs/scale.md says it where it helps.
-        with _clear_errors(self), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+        with clear_errors(self), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             return self.client.submit(function, *arguments, pure=False, retries=RETRIES)
 
     def send(self, function: Callable[..., Any], columns: list[Any], workers: list[str]) -> list[Any]:
@@ -164,7 +164,7 @@ class Cluster:
         from collections import deque
 
         waiting: deque[Any] = deque()
-        with _clear_errors(self):
+        with clear_errors(self):
             for task in tasks:
                 waiting.append(self.submit(function, *task))
                 if len(waiting) >= ahead * len(self.slots()):
@@ -188,14 +188,14 @@ class Shared:
         cluster.slots()  # workers have looked at their versions, and imported all, before the first task comes
         middle = np.cumsum(costs) - costs / 2
         self._place = middle / max(float(costs.sum()), 1e-300)  # in [0, 1): which share of the work is before an example
-        self._object = cluster.hold(thing)
+        self.object = cluster.hold(thing)
         self._blocks = None if blocks is None else [cluster.hold(block) for block in blocks]
         self._ends = np.array([last for _, last in chunk_bounds(self.n_examples)])
 
     def instead(self, thing: Summable) -> Shared:
         """Return a handle on another object over the same blocks, which are not sent again."""
         other = copy.copy(self)
-        other._object, other.last = self.cluster.hold(thing), None
+        other.object, other.last = self.cluster.hold(thing), None
         return other
 
     def sum(self, chosen: np.ndarray | None, *arguments: Any, n_chunks: int = N_CHUNKS) -> Any:
@@ -207,10 +207,8 @@ class Shared:
     ) -> Any:
         """Return the tree sum of ``function(object, numbers of a chunk, *arguments)``."""
         start = time.perf_counter()
-        slots = self.cluster.slots()
-        homes = self._assign(chosen, n_chunks, len(slots))
-        tasks = [(slots[home], parts, self._needed(parts)) for home, parts in sorted(homes.items())]
-        with _clear_errors(self.cluster):
+        tasks = self.tasks(chosen, n_chunks)
+        with clear_errors(self.cluster):
             futures = self._submit(tasks, (function, add, arguments))
             results = self.cluster.gather(futures)
         nodes = sorted((node for found, _ in results for node in found), key=lambda node: node.start)
@@ -218,13 +216,19 @@ class Shared:
         times = [seconds for _, seconds in results]
         self.last = Cost(time.perf_counter() - start, max(times), sum(times), len(futures))
         if self.counts_bytes:
-            sent = sum(_size((parts, arguments)) for parts in homes.values())
+            sent = sum(_size((parts, arguments)) for _, parts, _ in tasks)
             self.last = self.last._replace(bytes_out=sent, bytes_back=sum(_size(found) for found, _ in results))
         return value
 
+    def tasks(self, chosen: Any, n_chunks: int) -> list[tuple[str, list[tuple[int, Any]], Any]]:
+        """Return a worker, [(number of a chunk, its examples)] and the blocks of these, for each thread that has some."""
+        slots = self.cluster.slots()
+        homes = self._assign(chosen, n_chunks, len(slots))
+        return [(slots[home], parts, self._needed(parts)) for home, parts in sorted(homes.items())]
+
     def _submit(self, tasks: list[tuple[str, Any, Any]], job: Any) -> list[Any]:
         """Send the tasks (worker, chunks, blocks) in one message, each to its worker, or to another if that is gone."""
-        columns = [[self._object] * len(tasks), *zip(*[task[1:] for task in tasks], strict=True), [job] * len(tasks)]
+        columns = [[self.object] * len(tasks), *zip(*[task[1:] for task in tasks], strict=True), [job] * len(tasks)]
         return self.cluster.send(_partial, columns, [worker for worker, _, _ in tasks])
 
     def _assign(self, chosen: np.ndarray | None, n_chunks: int, n_slots: int) -> dict[int, list[tuple[int, Any]]]:
@@ -253,13 +257,20 @@ def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | 
     """Sum some chunks on a worker; return the nodes and the seconds that it took."""
     start = time.perf_counter()
     function, add, arguments = job
-    _keep_freed_memory()  # Dask sets glibc to hand every free page back at once
     if blocks is not None:
         thing = thing.with_blocks(blocks)
-    with _libraries().limit(limits=1):
+    with one_thread():
         leaves = (Node(c, 0, function(thing, np.asarray(numbers), *arguments)) for c, numbers in parts)
         nodes = join(leaves, add)
     return nodes, time.perf_counter() - start
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Set a worker to compute as threads on one machine do."""
+    _keep_freed_memory()  # Dask sets glibc to hand every free page back at once
+    with _libraries().limit(limits=1):
+        yield
 
 
 def _size(value: Any) -> int:
@@ -282,9 +293,7 @@ def versions() -> dict[str, str]:
 @cache
 def _sources() -> str:
     """Return a fingerprint of the package as it was when first asked: an edit under a running fit is another version."""
-    import backfield
-
-    root = Path(backfield.__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=4)
     for file in sorted(root.rglob("*.py")):
         digest.update(f"{file.relative_to(root)}".encode() + file.read_bytes())
@@ -292,7 +301,7 @@ def _sources() -> str:
 
 
 @contextmanager
-def _clear_errors(cluster: Cluster) -> Iterator[None]:
+def clear_errors(cluster: Cluster) -> Iterator[None]:
     """Turn what Dask raises into one clear sentence; errors of tasks pass as they are."""
     from concurrent.futures import CancelledError
 

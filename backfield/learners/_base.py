@@ -34,8 +34,6 @@ class Learner(Component):
     needs_value: ClassVar[bool] = False
     #: Starts from a point of its own, whatever ``w`` it is given.
     own_start: ClassVar[bool] = False
-    #: Asks for nothing but values and gradients, which the workers of a cluster can compute.
-    distributes: ClassVar[bool] = True
     #: Rows without a new lowest validation value after which a fit stops.
     patience: int
 

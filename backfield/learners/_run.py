@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from backfield.errors import InputError
+from backfield.errors import ClusterError, InputError
 from backfield.learners._checkpoint import probe, read_checkpoint, write_checkpoint
 from backfield.learners._problem import Problem, norm, project
 
@@ -192,7 +193,8 @@ class Run:
     def save_late(self) -> None:
         """Write a checkpoint while an error is on its way up, which must not be hidden by another."""
         self._saved_once = True
-        self.save()
+        with suppress(ClusterError):  # what is on lost machines cannot be kept; the last checkpoint is
+            self.save()
 
     def _content(self, outcome: Outcome | None) -> Restored:
         assert self._latest is not None

@@ -10,12 +10,16 @@ Hidden labels: F(x, y) becomes eps f·q + eps H(q) for marginals q that agree wi
 smoothed maximum where q attains it. q is a third block of the descent: clamped ``smoothed_lp`` proposes one after each fit,
 and it is taken unless it raises the value. Rows of hidden variables, and of factors that touch one, have q as soft
 targets; an oracle that takes none leaves these rows out, which the trace counts.
+
+Messages are passed, and the sums that the linear oracles need are made, chunk by chunk: by threads, or where the chunks of
+examples are on the workers of a cluster (``_oracle_chunk.py``), with the same bytes. Other oracles (trees, networks, your
+own) are given all rows of their term, here.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,22 +28,14 @@ import numpy as np
 from backfield._component import get
 from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
-from backfield.graph import Potentials
-from backfield.graph.conditioning import Restriction
-from backfield.graph.labeling import factor_entries, one_hot
-from backfield.inference._smoothed_lp import biases
-from backfield.inference.smoothed_lp import SmoothedLP
+from backfield.execution.resident import Here, Resident, There
+from backfield.execution.threads import chunk_bounds
 from backfield.learners._base import Learner, number, whole
-from backfield.learners._problem import dot
+from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
 from backfield.learners._run import Outcome, Restored, Run
-from backfield.objectives._base import Conditioned, argmax_labels, both
-from backfield.objectives.max_margin import margin
 from backfield.oracles import OracleFunction, checked_fit, objective
-from backfield.problem import Block, Example, Problem, Rows
+from backfield.problem import Block, Problem, Rows
 
-#: Sweeps of each round for the error in the trace; their messages, of the model without the margin, are kept.
-ERROR_SWEEPS = 5
-KINDS = ("unary", "factors")
 #: Bytes that sparse features may take as an array.
 MAX_DENSE = 4 << 30
 
@@ -70,7 +66,6 @@ class OracleDescent(Learner, name="oracle_descent"):
 
     needs_value: ClassVar[bool] = False
     own_start: ClassVar[bool] = True  # functions start at zero
-    distributes: ClassVar[bool] = False
     #: Uses examples, not values and gradients; estimators hand it oracles for energies.
     uses_oracles: ClassVar[bool] = True
 
@@ -82,6 +77,8 @@ class OracleDescent(Learner, name="oracle_descent"):
 
     def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
         """Fit the functions of all blocks; they are left in the energies of the problem's layout."""
+        if isinstance(run.validation, Problem):
+            run.validation.distribute(None)  # the functions are here
         descent = _Descent(self, problem)
         if restored is None:
             descent.start()
@@ -124,7 +121,7 @@ class _State:
     value: float
     functions: Functions
     best: Functions | None  # of the lowest validation value before this round
-    examples: tuple[tuple[np.ndarray, np.ndarray, np.ndarray | None], ...]  # messages, without the margin, soft targets
+    examples: Callable[[], list[Any]]  # gives messages, those without the margin, and soft targets of each example
     specs: list[str]
 
     def pack(self) -> Restored:
@@ -134,75 +131,63 @@ class _State:
             numbers[name] = functions and [f and f.meta() for f in functions]
             for k, f in enumerate(functions or ()):
                 arrays |= {f"{name}.{k}.{key}": array for key, array in (f.arrays() if f else {}).items()}
-        for k, parts in enumerate(self.examples):
+        for k, parts in enumerate(self.examples()):
             names = ("messages", "plain", "target")
             arrays |= {f"{key}.{k}": part for key, part in zip(names, parts, strict=True) if part is not None}
         return arrays, numbers
 
 
-class _Term:
-    """The rows of one block in all examples, in one array that the examples' rows become views of."""
+class _Stack:
+    """All rows of a term, for an oracle that needs them; the rows of examples in memory become views of it."""
 
-    def __init__(self, block: Block, kind: str, place: int, examples: list[Example]) -> None:
-        if not isinstance(block.energy, OracleEnergy):
-            raise InputError(
-                f"oracle_descent needs oracles for energies, not {block.energy!r}; see `backfield list oracles`."
-            )
-        self.kind, self.energy, self.n_classes = kind, block.energy, block.n_outputs
-        self.oracle = block.energy.oracle
-        parts = [(k, getattr(example, kind)[place]) for k, example in enumerate(examples)]
-        _check_size([rows.features for _, rows in parts if rows is not None], self.oracle)
-        self.parts: list[tuple[int, slice, np.ndarray]] = []  # example, its rows here, their entries in flat tables
-        self.index: list[tuple[int, Any]] = []  # example, its variables or factors
-        features, at = [], 0
-        for k, rows in parts:
-            if rows is None:
-                continue
-            x = dense(rows.features)
-            features.append(x)
-            self.parts.append((k, slice(at, at + len(x)), _entries(examples[k].graph, kind, rows.index, self.n_classes)))
-            self.index.append((k, rows.index))
-            at += len(x)
-        self.features = np.concatenate(features) if features else np.empty((0, block.n_features))
-        self.weight = np.empty(at)
-        for k, rows, _ in self.parts:
-            self.weight[rows] = examples[k].weight
-            own = getattr(examples[k], kind)
-            own[place] = Rows(own[place].index, self.features[rows])
-        self.scores = np.zeros((at, self.n_classes))
-
-    def gather(self, flat: Callable[[int], np.ndarray]) -> np.ndarray:
-        """Return the rows (N, K) of a quantity given as flat tables of each example."""
-        out = np.empty((len(self.features), self.n_classes))
-        for k, rows, entries in self.parts:
-            np.take(flat(k), entries, out=out[rows])
-        return out
+    def __init__(self, problem: Problem, term: Term, n_features: int) -> None:
+        parts = []
+        weight = [np.empty(0)]
+        for example in problem.examples:
+            rows = getattr(example, term.kind)[term.place]
+            if rows is not None:
+                parts.append(dense(rows.features))
+                weight.append(np.full(len(parts[-1]), example.weight))
+        self.features = np.concatenate(parts) if parts else np.empty((0, n_features))
+        self.weight = np.concatenate(weight)
+        self.scores = np.zeros((len(self.features), term.n_classes))
+        if isinstance(problem.examples, list) and problem.cluster is None:
+            at = 0
+            for example in problem.examples:
+                own = getattr(example, term.kind)
+                if own[term.place] is not None:
+                    n = own[term.place].features.shape[0]
+                    own[term.place] = Rows(own[term.place].index, self.features[at : at + n])
+                    at += n
 
 
-@dataclass
-class _Memory:
-    """What descent keeps of an example."""
+@dataclass(frozen=True)
+class _Sums:
+    """The rows of a term as oracles see them that need sums alone."""
 
-    example: Example
-    delta: Potentials
-    target: Potentials  # indicators of the labels; marginals given the known ones where some are hidden
-    known: tuple[np.ndarray, np.ndarray]  # variables and factors whose labels are all known
-    messages: np.ndarray
-    plain: np.ndarray  # messages of the model without the margin
-    scores: Potentials  # f of all rows, without eps
-    restriction: Restriction | None  # to the known labels, where some are hidden
-    dual: float = 0.0
-    wrong: int = 0
+    parts: Resident
+    term: int
+    n_features: int
+    weight: float
 
-    @property
-    def complete(self) -> bool:
-        """Whether no label is hidden."""
-        return bool(self.known[0].all())
+    def mean_squares(self) -> np.ndarray:
+        """Return the weighted mean of the square of each feature."""
+        total: np.ndarray = self.parts.ask("squares", operator.add, self.term)
+        return total / self.weight
+
+    def linear_gradient(self, w: np.ndarray, n_features: int) -> tuple[float, np.ndarray]:
+        """Return the mean loss of f = W x and its gradient."""
+        total: Gradient = self.parts.ask("gradient", Gradient.plus, self.term, w, n_features)
+        return total.value / self.weight, total.d_w / self.weight
+
+    def loss(self, function: OracleFunction | None) -> float:
+        """Return the mean loss of a function, None for f = 0."""
+        return float(self.parts.ask("loss", operator.add, self.term, function)) / self.weight
 
 
 @dataclass
 class _Descent:
-    """The state of a descent: functions in the energies, messages and scores of each example."""
+    """The state of a descent: functions in the energies; messages and scores in the chunks."""
 
     learner: OracleDescent
     problem: Problem
@@ -211,85 +196,83 @@ class _Descent:
     best: Functions | None = None
 
     def __post_init__(self) -> None:
-        layout, examples = self.problem.layout, list(self.problem.examples)
-        self.terms = [
-            _Term(block, kind, place, examples) for kind in KINDS for place, block in enumerate(getattr(layout, kind))
-        ]
-        self.method = SmoothedLP(n_iter=self.learner.sweeps, eps=self.learner.eps)
-        self.memories = [self._memory(example) for example in examples]
-        self.labelled = max(1, sum(int(memory.known[0].sum()) for memory in self.memories))
+        layout, problem = self.problem.layout, self.problem
+        blocks = [(kind, place, block) for kind in KINDS for place, block in enumerate(getattr(layout, kind))]
+        self.energies = [_energy(block) for *_, block in blocks]
+        self.terms = tuple(
+            Term(kind, place, energy.oracle.name, block.n_outputs, energy.oracle.sums)
+            for (kind, place, block), energy in zip(blocks, self.energies, strict=True)
+        )
+        self.n_features = [block.n_features for *_, block in blocks]
+        plan = Plan(self.terms, self.learner.eps, self.learner.sweeps, MAX_DENSE)
+        n_chunks = problem.n_chunks
+        self.bounds = chunk_bounds(problem.n_examples, n_chunks)
+        self.parts: Resident = (
+            Here(problem, Chunk, plan, n_chunks) if problem.shared is None else There(problem.shared, Chunk, plan, n_chunks)
+        )
+        size: Size = self.parts.ask("size", Size.plus)
+        self.labelled, self.weight = max(1, size.labelled), size.weight
+        self.n_rows: list[np.ndarray] = size.rows  # of each chunk, for each term
+        self.stacks = {t: _Stack(problem, term, self.n_features[t]) for t, term in enumerate(self.terms) if not term.sums}
+        self.kinds = [kind for kind in KINDS if self._of(kind)]
+
+    def _of(self, kind: str) -> list[int]:
+        """Return the terms of a kind that have rows."""
+        return [t for t, term in enumerate(self.terms) if term.kind == kind and sum(rows[t] for rows in self.n_rows)]
 
     @property
     def functions(self) -> Functions:
         """The functions in the energies."""
-        return tuple(term.energy.function for term in self.terms)
+        return tuple(energy.function for energy in self.energies)
 
     def take(self, functions: Functions) -> None:
         """Put functions into the energies."""
-        for term, function in zip(self.terms, functions, strict=True):
-            term.energy.function = function
-
-    def _memory(self, example: Example) -> _Memory:
-        graph, target = example.graph, example.target
-        assert target is not None
-        if target.labeling.has_sets or target.observed is not None:
-            raise InputError("oracle_descent takes labels or -1, not sets of labels nor observed inputs.")
-        labels = target.labeling.labels
-        unary, factors = one_hot(graph, labels)
-        zero = Potentials.from_flat(graph, np.zeros(len(unary)), np.zeros(len(factors)))
-        n_messages = int(graph.layout.msg_ptr[-1])
-        return _Memory(
-            example=example,
-            delta=Potentials.from_flat(graph, margin(zero, target), np.zeros(len(factors))),
-            target=Potentials.from_flat(graph, unary.astype(np.float64), factors.astype(np.float64)),
-            known=(labels >= 0, factor_entries(graph, labels)[1]),
-            messages=np.zeros(n_messages),
-            plain=np.zeros(n_messages),
-            scores=zero,
-            restriction=None if (labels >= 0).all() else both(graph, target),
-        )
+        for energy, function in zip(self.energies, functions, strict=True):
+            energy.function = function
 
     # ---- starting, keeping and going on ----
 
     def start(self) -> None:
         """Start from f = 0."""
         self.take((None,) * len(self.terms))
-        for memory in self.memories:
-            if not memory.complete:
-                memory.target = self._clamped(memory)
-        self._pass_messages()
+        self.parts.move("begin", operator.add, None)
+        self._advance([], Step(passes=True, looks=False, then=self.kinds[0]))
 
     def state(self) -> _State:
         """Return what has to be kept to go on."""
-        examples = tuple((m.messages, m.plain, None if m.complete else m.target.vector()) for m in self.memories)
-        return _State(self.round, self.value, self.functions, self.best, examples, [repr(t.oracle) for t in self.terms])
+        kept = self.parts.later("kept", operator.add)
+        return _State(self.round, self.value, self.functions, self.best, kept, [repr(e.oracle) for e in self.energies])
 
     def restore(self, run: Run, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
         """Go on from a state that was packed."""
-        ours = [repr(term.oracle) for term in self.terms]
+        ours = [repr(energy.oracle) for energy in self.energies]
         if numbers["oracles"] != ours:
             theirs = ", ".join(numbers["oracles"])
             raise InputError(
                 f"the checkpoint has oracles {theirs} and this fit has {', '.join(ours)}; they cannot be joined."
             )
-        self.round, self.value = numbers["round"], numbers["value"]
+        self.round = numbers["round"]
         self.take(self._functions("functions", arrays, numbers))
         self.best = self._functions("best", arrays, numbers) if numbers["best"] is not None else None
-        for k, memory in enumerate(self.memories):
-            memory.messages, memory.plain = arrays[f"messages.{k}"], arrays[f"plain.{k}"]
-            if not memory.complete:
-                memory.target = memory.target.like(arrays[f"target.{k}"])
-        for term in self.terms:
-            if term.energy.function is not None and len(term.features):
-                self._set_scores(term, term.energy.function.scores(term.features))
+        kept = [
+            (arrays[f"messages.{k}"], arrays[f"plain.{k}"], arrays.get(f"target.{k}")) for k in range(self.bounds[-1][1])
+        ]
+        self.parts.move("begin", operator.add, [kept[first:last] for first, last in self.bounds])
+        for t, stack in self.stacks.items():
+            function = self.energies[t].function
+            if function is not None and len(stack.features):
+                stack.scores = function.scores(stack.features)
+        present = [t for kind in self.kinds for t in self._of(kind) if self.energies[t].function is not None]
+        self._advance(present, Step(passes=False, looks=False, then=self.kinds[0]))
+        self.value = numbers["value"]
         self.watch(run)
 
     def _functions(self, name: str, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Functions:
         out: list[OracleFunction | None] = []
-        for k, (term, meta) in enumerate(zip(self.terms, numbers[name], strict=True)):
+        for k, (energy, meta) in enumerate(zip(self.energies, numbers[name], strict=True)):
             prefix = f"{name}.{k}."
             own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-            out.append(None if meta is None else term.oracle.function_class.from_arrays(own, meta))
+            out.append(None if meta is None else energy.oracle.function_class.from_arrays(own, meta))
         return tuple(out)
 
     def watch(self, run: Run) -> None:
@@ -301,132 +284,79 @@ class _Descent:
 
     def step(self, seed: int) -> dict[str, Any]:
         """Fit all functions once, messages after the unary ones and after those of factors; return a row of the trace."""
-        rejected = left_out = 0
-        for kind in KINDS:
-            terms = [term for term in self.terms if term.kind == kind and len(term.features)]
-            given = [biases(m.example.graph, m.messages, self.learner.eps, m.delta) for m in self.memories] if terms else []
-            for term in terms:
-                taken, left = self._fit(term, given, seed + self.round)
+        rejected = left_out = wrong = 0
+        for kind, then in zip(self.kinds, [*self.kinds[1:], self.kinds[0]], strict=True):
+            fitted = []
+            for t in self._of(kind):
+                taken, left = self._fit_sums(t) if self.terms[t].sums else self._fit_rows(t, seed + self.round)
                 rejected, left_out = rejected + (not taken), left_out + left
-            if terms:
-                self._pass_messages()
+                fitted += [t] if taken else []
+            wrong = self._advance(fitted, Step(passes=True, looks=kind == self.kinds[-1], then=then))
         self.round += 1
-        self._each(self._look)
         return {
             "iteration": self.round,
             "objective": self.value,
-            "error": sum(memory.wrong for memory in self.memories) / self.labelled,
+            "error": wrong / self.labelled,
             "rejected": rejected,
             "left_out": left_out,
             "sweeps": self.learner.sweeps * len({term.kind for term in self.terms}),
-            "examples": len(self.memories),
+            "examples": self.problem.n_examples,
         }
 
-    def _fit(self, term: _Term, given: list[Potentials], seed: int) -> tuple[bool, int]:
-        """Fit one function given the messages; return whether it was taken, and how many rows were left out."""
-        bias = term.gather(lambda k: _flat(given[k], term.kind))
-        known = KINDS.index(term.kind)
-        soft = np.concatenate([~self.memories[k].known[known][index] for k, index in term.index])
-        target = term.gather(lambda k: _flat(self.memories[k].target, term.kind))
+    def _advance(self, terms: list[int], step: Step) -> int:
+        """Give the chunks the functions of some terms, or the scores of gathered ones; return how many labels are wrong."""
+        functions = {t: self.energies[t].function for t in terms if self.terms[t].sums}
+        gathered = [t for t in terms if not self.terms[t].sums]
+        scores = None
+        if gathered:
+            ends = np.cumsum(self.n_rows, axis=0)
+            scores = [
+                {t: self.stacks[t].scores[end[t] - rows[t] : end[t]] for t in gathered}
+                for rows, end in zip(self.n_rows, ends, strict=True)
+            ]
+        tally: Tally = self.parts.move("advance", Tally.plus, scores, functions, step)
+        self.value = tally.value / self.labelled
+        return tally.wrong
+
+    def _fit_sums(self, t: int) -> tuple[bool, int]:
+        """Fit a function from sums over the rows; return whether it was taken, and how many rows were left out."""
+        energy, rows = self.energies[t], _Sums(self.parts, t, self.n_features[t], float(self.weight[t]))
+        function = energy.oracle.fit_sums(rows, n_classes=self.terms[t].n_classes, start=energy.function)
+        if not rows.loss(function) <= rows.loss(energy.function):
+            return False, 0
+        energy.function = function
+        return True, 0
+
+    def _fit_rows(self, t: int, seed: int) -> tuple[bool, int]:
+        """Fit a function to all rows of a term."""
+        term, energy, stack = self.terms[t], self.energies[t], self.stacks[t]
+        parts: list[Gathered] = self.parts.ask("gathered", operator.add, t)
+        bias, target, soft = (np.concatenate(each) for each in zip(*parts, strict=True))
         labels: np.ndarray = target if soft.any() else target.argmax(axis=1)
         use: Any = slice(None)
-        if soft.any() and not term.oracle.supports_soft_targets:
+        if soft.any() and not energy.oracle.supports_soft_targets:
             use, labels = ~soft, target.argmax(axis=1)
         left = int(soft.sum()) if not isinstance(use, slice) else 0
         # The oracle's rows weigh what the example weighs.
-        start = term.energy.function
+        start = energy.function
         fit = checked_fit(
-            term.oracle, term.features[use], labels[use], bias[use], term.weight[use], n_classes=term.n_classes,
-            start=start, start_scores=None if start is None else term.scores[use], seed=seed, n_jobs=self.problem.n_jobs,
+            energy.oracle, stack.features[use], labels[use], bias[use], stack.weight[use], n_classes=term.n_classes,
+            start=start, start_scores=None if start is None else stack.scores[use], seed=seed, n_jobs=self.problem.n_jobs,
         )  # fmt: skip
         scores, loss, before = fit.scores, fit.loss, fit.loss_before
         if left:
-            scores = fit.function.scores(term.features)
-            loss, before = (objective(each, target, bias, term.weight) for each in (scores, term.scores))
+            scores = fit.function.scores(stack.features)
+            loss, before = (objective(each, target, bias, stack.weight) for each in (scores, stack.scores))
         if loss > before:
             return False, left
-        term.energy.function = fit.function
-        self._set_scores(term, scores)
+        energy.function, stack.scores = fit.function, scores
         return True, left
 
-    def _set_scores(self, term: _Term, scores: np.ndarray) -> None:
-        term.scores = scores
-        for k, rows, entries in term.parts:
-            _flat(self.memories[k].scores, term.kind)[entries] = scores[rows]
 
-    def _each(self, do: Callable[[_Memory], None]) -> None:
-        if self.problem.n_jobs > 1:
-            with ThreadPoolExecutor(self.problem.n_jobs) as pool:
-                list(pool.map(do, self.memories))
-        else:
-            for memory in self.memories:
-                do(memory)
-
-    def _pass_messages(self) -> None:
-        def one(memory: _Memory) -> None:
-            engine = self.method.engine(self._theta(memory, memory.delta))
-            state = engine.state_of(memory.messages)
-            engine.sweeps(state, 0, self.learner.sweeps)
-            memory.messages, memory.dual = engine.messages(state), float(engine.dual(state))
-            if not memory.complete:
-                target = self._clamped(memory)
-                if self._right(memory, target) > self._right(memory, memory.target):
-                    memory.target = target
-
-        self._each(one)
-        losses = (m.example.weight * (m.dual - self._right(m, m.target)) for m in self.memories)
-        self.value = float(sum(losses)) / self.labelled
-
-    def _theta(self, memory: _Memory, delta: Potentials | None = None) -> Potentials:
-        unary, factors = (self.learner.eps * flat for flat in (memory.scores.unary_flat, memory.scores.factors_flat))
-        if delta is not None:
-            unary += delta.unary_flat  # the margin of factors is 0
-        return Potentials.from_flat(memory.example.graph, unary, factors)
-
-    def _clamped(self, memory: _Memory) -> Potentials:
-        """Return the marginals given the known labels, without the margin."""
-        model = Conditioned(self._theta(memory), memory.restriction)
-        assert model.theta is not None  # something is hidden
-        return model.expand(model.method(self.method).infer(model.theta).marginals)
-
-    def _right(self, memory: _Memory, target: Potentials) -> float:
-        """Return eps f·q + eps H(q): what the labels are worth."""
-        q = target.vector()
-        value = dot(memory.scores.vector(), q)
-        if not memory.complete:
-            q = q[q > 0]
-            value -= dot(q, np.log(q))
-        return self.learner.eps * value
-
-    def _look(self, memory: _Memory) -> None:
-        """Count the labelled variables whose most probable label, without the margin, is wrong."""
-        assert memory.example.target is not None
-        engine = self.method.engine(self._theta(memory))
-        state = engine.state_of(memory.plain)
-        engine.sweeps(state, 0, ERROR_SWEEPS)
-        memory.plain = engine.messages(state)
-        best = argmax_labels(engine.marginals(state, factors=False))
-        memory.wrong = int((best != memory.example.target.labeling.labels)[memory.known[0]].sum())
-
-
-def _check_size(features: list[Any], oracle: Any) -> None:
-    """Refuse sparse rows, such as those of words, that would not fit into memory as an array."""
-    size = sum(x.shape[0] * x.shape[1] * x.dtype.itemsize for x in features if hasattr(x, "toarray"))
-    if size > MAX_DENSE:
-        n, m = sum(x.shape[0] for x in features), features[0].shape[1]
-        raise InputError(
-            f"oracle {oracle.name!r} takes dense features: {n} rows of {m} features would need {size / 2**30:.0f} GB; "
-            "give it fewer features, or learn linear energies with another learner."
-        )
-
-
-def _flat(theta: Potentials, kind: str) -> np.ndarray:
-    return theta.unary_flat if kind == "unary" else theta.factors_flat
-
-
-def _entries(graph: Any, kind: str, index: Any, n_outputs: int) -> np.ndarray:
-    ptr = graph.layout.var_ptr if kind == "unary" else graph.layout.table_ptr
-    return ptr[:-1][index][:, None] + np.arange(n_outputs)
+def _energy(block: Block) -> OracleEnergy:
+    if not isinstance(block.energy, OracleEnergy):
+        raise InputError(f"oracle_descent needs oracles for energies, not {block.energy!r}; see `backfield list oracles`.")
+    return block.energy
 
 
 def oracle_energy(spec: Any, eps: float) -> OracleEnergy:

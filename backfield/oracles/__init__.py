@@ -2,6 +2,7 @@
 
 from backfield.oracles._base import Oracle as Oracle
 from backfield.oracles._base import OracleFunction as OracleFunction
+from backfield.oracles._base import Sums as Sums
 from backfield.oracles._base import objective as objective
 from backfield.oracles._checked_fit import Fit as Fit
 from backfield.oracles._checked_fit import checked_fit as checked_fit

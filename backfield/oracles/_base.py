@@ -9,7 +9,7 @@ The bias b_k carries the margin and the messages into a factor (eq. 14); f must 
 from __future__ import annotations
 
 import importlib
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -41,12 +41,31 @@ class OracleFunction:
         raise InputError(f"{cls.__name__} cannot be loaded: it has no arrays(), meta() and from_arrays().")
 
 
+class Sums(Protocol):
+    """Rows with labels, biases and weights that are seen through sums alone: they may lie on many machines."""
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the features."""
+
+    def mean_squares(self) -> np.ndarray:
+        """Return the weighted mean of the square of each feature, (F,)."""
+
+    def linear_gradient(self, w: np.ndarray, n_features: int) -> tuple[float, np.ndarray]:
+        """Return the mean biased loss of f = W x and its gradient.
+
+        ``w`` is (K, n_features), or has a column more, that of a constant; ``n_features`` is F, or 0 to use none.
+        """
+
+
 class Oracle(Component):
     """A method that fits a function class to the biased logistic objective."""
 
     room: ClassVar[str] = "oracles"
     #: Takes (N, K) target probabilities in the place of labels.
     supports_soft_targets: ClassVar[bool] = False
+    #: Needs no rows but only sums over them, and has ``fit_sums``.
+    sums: ClassVar[bool] = False
     #: The extra to install, as in ``pip install 'backfield[boost]'``.
     needs_extra: ClassVar[str | None] = None
     #: The class of the functions that ``fit`` returns; model files are read through its ``from_arrays``.
@@ -82,6 +101,10 @@ class Oracle(Component):
         n_jobs : int
             Threads.
         """
+        raise NotImplementedError
+
+    def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> OracleFunction:
+        """Return the same function as ``fit`` from sums over the rows; only where ``sums``."""
         raise NotImplementedError
 
 

@@ -112,6 +112,29 @@ class Problem:
         return self.bias[rows], self.labels[rows], self.soft[rows], self.weight[rows]
 
 
+@dataclass(frozen=True, eq=False)
+class RowSums:
+    """Rows in one array, seen through sums: what :class:`backfield.oracles.Sums` asks for."""
+
+    x: np.ndarray
+    problem: Problem
+    pool: ThreadPoolExecutor | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the features."""
+        return self.x.shape[1]
+
+    def mean_squares(self) -> np.ndarray:
+        """Return the weighted mean of the square of each feature."""
+        return np.einsum("n,nf,nf->f", self.problem.weight, self.x, self.x)
+
+    def linear_gradient(self, w: np.ndarray, n_features: int) -> tuple[float, np.ndarray]:
+        """Return the mean loss of f = W x and its gradient; without features, f is constant."""
+        x = self.x if n_features else np.empty((len(self.x), 0))
+        return self.problem.linear_gradient(x, w, self.pool)
+
+
 @contextmanager
 def threads(n_jobs: int) -> Iterator[ThreadPoolExecutor | None]:
     """Give a pool of ``n_jobs`` threads, none for one, and hold BLAS to one thread.

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from backfield.oracles._base import Oracle, OracleFunction, check_parameter, check_start
-from backfield.oracles._softmax import Problem
+from backfield.oracles._base import Oracle, OracleFunction, Sums, check_parameter, check_start
+from backfield.oracles._softmax import Problem, RowSums, threads
 from backfield.oracles.linear import fit_weights
 
 
@@ -44,6 +44,7 @@ class Constant(Oracle, name="constant"):
     """
 
     supports_soft_targets: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
     function_class: ClassVar[type[OracleFunction]] = ConstantFunction
 
     l2: float = 1e-6
@@ -64,8 +65,12 @@ class Constant(Oracle, name="constant"):
         n_jobs: int = 1,
     ) -> ConstantFunction:
         """Return the best constants."""
+        with threads(n_jobs) as pool:
+            rows = RowSums(np.empty((len(features), 0)), Problem.of(labels, bias, weight), pool)
+            return self.fit_sums(rows, n_classes=n_classes, start=start)
+
+    def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> ConstantFunction:
+        """Return the best constants."""
         check_start("constant", start, ConstantFunction, n_classes, None)
         first = np.zeros((n_classes, 1)) if start is None else start.values[:, None]
-        one = np.ones((len(features), 1))
-        w = fit_weights(one, Problem.of(labels, bias, weight), first, self.l2, max_iter=200, tol=1e-8, n_jobs=n_jobs)
-        return ConstantFunction(w[:, 0])
+        return ConstantFunction(fit_weights(rows, 0, first, self.l2, max_iter=200, tol=1e-8)[:, 0])

@@ -16,8 +16,8 @@ from scipy.optimize import minimize
 
 from backfield._numeric import kernel
 from backfield.errors import InputError
-from backfield.oracles._base import Oracle, OracleFunction, check_columns, check_parameter, check_start
-from backfield.oracles._softmax import Problem, threads
+from backfield.oracles._base import Oracle, OracleFunction, Sums, check_columns, check_parameter, check_start
+from backfield.oracles._softmax import Problem, RowSums, threads
 
 
 class LinearFunction(OracleFunction):
@@ -69,6 +69,7 @@ class Linear(Oracle, name="linear"):
     """
 
     supports_soft_targets: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
     function_class: ClassVar[type[OracleFunction]] = LinearFunction
 
     l2: float = 1e-6
@@ -94,32 +95,36 @@ class Linear(Oracle, name="linear"):
         n_jobs: int = 1,
     ) -> LinearFunction:
         """Return the best weights, starting at those of ``start``."""
-        n_features = features.shape[1]
+        with threads(n_jobs) as pool:
+            rows = RowSums(_floats(features), Problem.of(labels, bias, weight), pool)
+            return self.fit_sums(rows, n_classes=n_classes, start=start)
+
+    def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> LinearFunction:
+        """Return the best weights, starting at those of ``start``."""
+        n_features = rows.n_features
         check_start("linear", start, LinearFunction, n_classes, n_features)
         shape = (n_classes, n_features + self.fit_intercept)
         if start is not None and start.weights.shape != shape:
             raise InputError(f"linear: start has weights of shape {start.weights.shape}, {shape} are needed.")
         first = np.zeros(shape) if start is None else start.weights
-        problem = Problem.of(labels, bias, weight)
-        weights = fit_weights(features, problem, first, self.l2, self.max_iter, self.tol, n_jobs)
-        return LinearFunction(weights, n_features)
+        return LinearFunction(fit_weights(rows, n_features, first, self.l2, self.max_iter, self.tol), n_features)
 
 
-def fit_weights(
-    features: np.ndarray, problem: Problem, first: np.ndarray, l2: float, max_iter: int, tol: float, n_jobs: int = 1
-) -> np.ndarray:
+def fit_weights(rows: Sums, n_features: int, first: np.ndarray, l2: float, max_iter: int, tol: float) -> np.ndarray:
     """Minimise the mean biased loss + l2 |W|^2 over W (K, F), or (K, F + 1) with an intercept, from ``first``."""
-    x = _floats(features)
-    scale = _root_mean_square(x, problem.weight, first.shape[1])
-    with threads(n_jobs) as pool:
+    scale = np.ones(first.shape[1])
+    if n_features:
+        scale[:n_features] = np.sqrt(rows.mean_squares())
+        scale[scale == 0] = 1
 
-        def loss(u: np.ndarray) -> tuple[float, np.ndarray]:
-            w = u.reshape(first.shape) / scale
-            value, d_w = problem.linear_gradient(x, w, pool)
-            return value + l2 * float(np.sum(w * w)), ((d_w + 2 * l2 * w) / scale).ravel()
+    def loss(u: np.ndarray) -> tuple[float, np.ndarray]:
+        w = u.reshape(first.shape) / scale
+        value, d_w = rows.linear_gradient(w, n_features)
+        return value + l2 * float(np.sum(w * w)), ((d_w + 2 * l2 * w) / scale).ravel()
 
-        u = _centred(first) * scale
-        options = {"maxiter": max_iter, "gtol": tol, "ftol": 1e-13, "maxcor": 10}
+    u = _centred(first) * scale
+    options = {"maxiter": max_iter, "gtol": tol, "ftol": 1e-13, "maxcor": 10}
+    with threads(1):  # L-BFGS's own products are the same for any number of threads
         run = minimize(loss, u.ravel(), jac=True, method="L-BFGS-B", options=options)
     return _centred(run.x.reshape(first.shape) / scale)
 
@@ -131,13 +136,6 @@ def _centred(w: np.ndarray) -> np.ndarray:
 
 def _floats(features: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(features, dtype=np.float32 if features.dtype == np.float32 else np.float64)
-
-
-def _root_mean_square(x: np.ndarray, weight: np.ndarray, n_columns: int) -> np.ndarray:
-    scale = np.ones(n_columns)
-    scale[: x.shape[1]] = np.sqrt(np.einsum("n,nf,nf->f", weight, x, x))
-    scale[scale == 0] = 1
-    return scale
 
 
 @kernel

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from backfield.oracles._base import Oracle, OracleFunction
+from backfield.oracles._base import Oracle, OracleFunction, Sums
 
 
 class ZeroFunction(OracleFunction):
@@ -35,6 +35,7 @@ class Zero(Oracle, name="zero"):
     """No function: all scores are 0."""
 
     supports_soft_targets: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
     function_class: ClassVar[type[OracleFunction]] = ZeroFunction
 
     def fit(
@@ -49,5 +50,9 @@ class Zero(Oracle, name="zero"):
         seed: int = 0,
         n_jobs: int = 1,
     ) -> ZeroFunction:
+        """Return f = 0."""
+        return ZeroFunction(n_classes)
+
+    def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> ZeroFunction:
         """Return f = 0."""
         return ZeroFunction(n_classes)

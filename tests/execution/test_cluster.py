@@ -161,9 +161,60 @@ def test_learners_of_other_kinds_give_the_same_bytes(two, name, tmp_path):
     assert bf.GridCRF(**OTHERS[name]).fit(packed, cluster=two).weights_.tobytes() == here
 
 
-def test_frank_wolfe_survives_the_loss_of_a_worker(two, tmp_path):
+DESCENT = {
+    "linear": ("linear", "linear"),
+    "constant": ("linear", "constant"),
+    "trees": ("boosted_trees(max_leaves=4)", "linear"),
+    "networks": ("mlp(hidden=9, n_epochs=2, batch=200)", "zero"),
+}
+
+
+def descent(kind, **settings):
+    unary, pairwise = DESCENT[kind]
+    learner = "oracle_descent(n_rounds=4, sweeps=5, tol=0.0)"
+    return bf.GridCRF(unary=unary, pairwise=pairwise, learner=learner, inference="smoothed_lp(n_iter=5)", **settings)
+
+
+def parameters(crf):
+    """All bytes that were learned, and the trace without its times."""
+    functions = [block.energy.function for block in crf.layout_.unary + crf.layout_.factors]
+    arrays = [array.tobytes() for function in functions for _, array in sorted(function.arrays().items())]
+    return arrays, [{key: value for key, value in row.items() if key != "seconds"} for row in crf.trace_]
+
+
+@pytest.mark.parametrize("kind", DESCENT)
+def test_oracle_descent_gives_the_same_bytes(two, packed, kind, tmp_path):
+    """Hidden labels and all; the linear oracles see sums, trees and networks gather their rows."""
+    pytest.importorskip({"trees": "lightgbm", "networks": "torch"}.get(kind, "numpy"))
+    here = parameters(descent(kind, n_jobs=2).fit(packed))
+    assert parameters(descent(kind).fit(*images(), cluster=two)) == here
+    path = tmp_path / "fit.ckpt"
+    descent(kind).fit(packed, cluster=two, checkpoint=path, callbacks=[lambda i, w, row: i == 2])
+    assert parameters(descent(kind).fit(packed, cluster=two, checkpoint=path, resume=True)) == here
+    shutil.copy(path, tmp_path / "done.ckpt")  # a fit that is done is read, nothing is run
+    assert parameters(descent(kind).fit(packed, checkpoint=tmp_path / "done.ckpt", resume=True)) == here
+
+
+def test_states_that_are_sent_out_anew_change_nothing(two, packed, monkeypatch):
+    from backfield.execution import resident
+
+    here = parameters(descent("linear").fit(packed))
+    monkeypatch.setattr(resident, "REMEMBERED_STEPS", 3)
+    assert parameters(descent("linear").fit(packed, cluster=two)) == here
+
+
+def test_oracle_descent_with_validation_data(two, packed):
+    held = images(4, seed=3)
+    here, there = (parameters(descent("linear").fit(packed, validation=held, cluster=c)) for c in (None, two))
+    assert here == there
+
+
+@pytest.mark.parametrize("learner", ["frank_wolfe", "oracle_descent"])
+def test_these_survive_the_loss_of_a_worker(two, learner):
     X, Y = others("frank_wolfe")
-    here = bf.GridCRF(**OTHERS["frank_wolfe"]).fit(X, Y).weights_.tobytes()
+    make = (lambda: bf.GridCRF(**OTHERS["frank_wolfe"])) if learner == "frank_wolfe" else (lambda: descent("linear"))
+    found = (lambda crf: crf.weights_.tobytes()) if learner == "frank_wolfe" else parameters
+    here = found(make().fit(X, Y))
     killed = []
 
     def kill(iteration, w, row):
@@ -171,7 +222,7 @@ def test_frank_wolfe_survives_the_loss_of_a_worker(two, tmp_path):
             killed.append(min(two.run(os.getpid).values()))
             os.kill(killed[0], signal.SIGKILL)
 
-    assert bf.GridCRF(**OTHERS["frank_wolfe"]).fit(X, Y, cluster=two, callbacks=[kill]).weights_.tobytes() == here
+    assert found(make().fit(X, Y, cluster=two, callbacks=[kill])) == here
     assert killed
     two.wait_for_workers(2, timeout=60)
 
