@@ -29,3 +29,13 @@ def load(context: Context, n_images: int | None) -> tuple[Images, np.ndarray, li
         data.folds,
         list(data.images),
     )
+
+
+def mirrored(images: Images, pictures: list[np.ndarray]) -> Images:
+    """Return samples as seen in a mirror; HOG is not symmetric, so that features are computed anew from the pictures."""
+    X = []
+    for sample, picture in zip(images.X, pictures, strict=True):
+        across, down = (np.ascontiguousarray(part[:, ::-1]) for part in (sample.horizontal, sample.vertical))
+        X.append(GridSample(PIXELS.transform_one(np.ascontiguousarray(picture[:, ::-1])), across, down))
+    y, full = ([np.ascontiguousarray(labels[:, ::-1]) for labels in part] for part in (images.y, images.full))
+    return Images(X, y, full, images.stride)

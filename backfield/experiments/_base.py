@@ -56,6 +56,10 @@ class Context:
             return value
         return kept[key]["value"]
 
+    def wanted(self, key: str) -> bool:
+        """Whether a cell is to be shown; with ``so_far`` only those that are done."""
+        return not self.so_far or key in self._kept()
+
     def cells(self, tasks: dict[str, tuple[Any, ...]], compute: Callable[..., Any]) -> dict[str, Any]:
         """Return ``compute(*arguments)`` for each key, as :meth:`cell` does; ``n_jobs`` processes work at once.
 
@@ -186,6 +190,15 @@ def need_data(context: Context, what: str) -> Path:
     if not context.data.is_dir():
         raise InputError(f"{context.data} is not a folder; --data DIR holds {what}.")
     return context.data
+
+
+def need_torch() -> Any:
+    """Return PyTorch, or say that it is missing."""
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError("this experiment needs PyTorch: pip install 'backfield[torch]'.") from error
+    return torch
 
 
 def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> tuple[Any, Any]:

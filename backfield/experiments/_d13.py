@@ -20,6 +20,7 @@ from backfield.features import enlarge
 SMOOTHED = {f"sm. class. alpha={alpha}": f"smoothed_error(alpha={alpha})" for alpha in (5, 15, 50)}
 MARGINAL = {"univariate logistic": "univariate_logistic", "clique logistic": "clique_logistic"}
 LIKELIHOOD = "surrogate likelihood"
+BEST, BEST_L2 = "ours, best", 1e-6
 
 
 class Images(NamedTuple):
@@ -50,13 +51,19 @@ def decoded(marginals: np.ndarray, shape: tuple[int, int], stride: int) -> np.nd
     return found
 
 
-def measured(settings: dict[str, Any], train: Images, test: Images, shown: int = 0, **changes: Any) -> dict[str, Any]:
-    """Train a row of a table; return its errors, times and weights, and the marginals of a test image as text."""
+def measured(
+    settings: dict[str, Any], train: Images, test: Images, shown: int = 0, more: Images | None = None, **changes: Any
+) -> dict[str, Any]:
+    """Train a row of a table; return its errors, times and weights, and the marginals of a test image as text.
+
+    ``more``: images to train with whose errors do not count.
+    """
     model = GridCRF(**settings)
+    X, y = (list(train.X), train.y) if more is None else ([*train.X, *more.X], [*train.y, *more.y])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a threshold that is not reached is part of the table
         start = time.perf_counter()
-        model.fit(train.X, train.y)
+        model.fit(X, y)
         seconds = time.perf_counter() - start
         model.set_params(**changes)
         found = {"train": error(model, train), "test": error(model, test)}
@@ -69,6 +76,25 @@ def measured(settings: dict[str, Any], train: Images, test: Images, shown: int =
         "objective": model.trace_[-1]["objective"],
         "weights": np.asarray(model.weights_).tolist(),
         "shown": packed(marginals),
+    }
+
+
+def network_in_front(train: Images, n_labels: int, channels: tuple[int, ...], epochs: int) -> dict[str, Any]:
+    """Return settings of "ours, best": a network in front of the field, both trained through the sweeps of inference."""
+    from backfield.energies import Network
+    from backfield.experiments._unet import GridUNet, seeded
+
+    rows = [np.asarray(x.features, dtype=np.float64).reshape(-1, x.features.shape[-1]) for x in train.X[:100]]
+    mean = np.mean([part.mean(axis=0) for part in rows], axis=0)
+    spread = np.sqrt(np.mean([((part - mean) ** 2).mean(axis=0) for part in rows], axis=0)) + 1e-6
+    network = seeded(GridUNet, 0, n_labels, channels, mean.astype(np.float32), spread.astype(np.float32))
+    learner = f"sgd(epochs={epochs}, batch_size=4, optimizer='adam', step_size=0.003, schedule='cosine')"
+    return {
+        "unary": Network(network),
+        "learner": learner,
+        "loss": "univariate_logistic",
+        "l2": BEST_L2,
+        "n_labels": n_labels,
     }
 
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from backfield.datasets import horses
-from backfield.errors import InputError
-from backfield.experiments._base import Context, Outcome, experiment, figure, need_data, save
+from backfield.experiments._base import Context, Outcome, experiment, figure, need_data, need_torch, save
 from backfield.features.edges import EdgeFeatures
 
 INFERENCE, LOSS, SEED = "tree_reweighted(n_iter=5)", "univariate_logistic", 0
 RATE, TABLE_RATE, BATCH = 3e-3, 2e-2, 4
+CHANNELS = (16, 32, 48)
 #: Of the training images, so many are held out where settings are chosen.
 HELD_OUT = 40
 
@@ -39,7 +39,9 @@ def run(context: Context) -> Outcome:
 
 def measure(context: Context, epochs: int, held_out: bool) -> Outcome:
     """Train on the training images; test on the test images, or on training images that were held out."""
-    torch = _torch()
+    torch = need_torch()
+    from backfield.experiments._unet import UNet, seeded
+
     torch.set_num_threads(context.n_jobs)
     data = horses.load(need_data(context, "weizmann_horses"))
     train, test = (data.train[:-HELD_OUT], data.train[-HELD_OUT:]) if held_out else (data.train, data.test)
@@ -50,7 +52,7 @@ def measure(context: Context, epochs: int, held_out: bool) -> Outcome:
     fitting, testing = [pictures[int(k)] for k in train], [pictures[int(k)] for k in test]
     start = time.process_time()
     steps = epochs * math.ceil(len(fitting) / BATCH)
-    half = _Trainer(torch, _network(torch), steps)
+    half = _Trainer(torch, seeded(UNet, SEED, 5, 2, CHANNELS), steps)
     half.epochs(fitting, range(epochs // 2), context, "network")
     seconds = {"first half": time.process_time() - start}
     found: dict[str, Any] = {}
@@ -194,50 +196,6 @@ class _Trainer:
 def _cycle(share: float) -> float:
     """Return the step length: up for a tenth of the time, then down along a cosine."""
     return share / 0.1 + 0.01 if share < 0.1 else 0.5 * (1 + math.cos(math.pi * (share - 0.1) / 0.9)) + 1e-3
-
-
-def _network(torch: Any, channels: tuple[int, ...] = (16, 32, 48)) -> Any:
-    nn = torch.nn
-    torch.manual_seed(SEED)
-
-    def block(before: int, after: int) -> Any:
-        return nn.Sequential(
-            nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(4, after), nn.ReLU(),
-            nn.Conv2d(after, after, 3, padding=1), nn.GroupNorm(4, after), nn.ReLU(),
-        )  # fmt: skip
-
-    class UNet(nn.Module):  # type: ignore[name-defined]
-        """Down to a quarter of the size and up again."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.down = nn.ModuleList(
-                [block(5, channels[0]), block(channels[0], channels[1]), block(channels[1], channels[2])]
-            )
-            self.up = nn.ModuleList(
-                [block(channels[2] + channels[1], channels[1]), block(channels[1] + channels[0], channels[0])]
-            )
-            self.last = nn.Conv2d(channels[0], 2, 1)
-
-        def forward(self, x: Any) -> Any:
-            height, width = x.shape[2:]
-            x = nn.functional.pad(x, (0, -width % 4, 0, -height % 4), mode="replicate")
-            fine = self.down[0](x)
-            middle = self.down[1](nn.functional.max_pool2d(fine, 2))
-            coarse = self.down[2](nn.functional.max_pool2d(middle, 2))
-            middle = self.up[0](torch.cat([nn.functional.interpolate(coarse, scale_factor=2), middle], 1))
-            fine = self.up[1](torch.cat([nn.functional.interpolate(middle, scale_factor=2), fine], 1))
-            return self.last(fine)[:, :, :height, :width]
-
-    return UNet()
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError("this experiment needs PyTorch: pip install 'backfield[torch]'.") from error
-    return torch
 
 
 def _draw(path: Path, pictures: list[_Picture], found: dict[str, _Trainer]) -> None:

@@ -48,9 +48,13 @@ def run(context: Context) -> Outcome:
     """Train every loss at every noise level."""
     masks = _masks(context)
     found: dict[tuple[float, str], dict[str, Any]] = {}
+    left_out: list[str] = []
     for n in NOISE:
         train, test = (_images(part, n, offset) for part, offset in zip(masks, (0, len(masks[0])), strict=True))
         for loss in QUICK if context.quick else PAPER:
+            if not context.wanted(f"n={n:g}, {loss}"):
+                left_out.append(f"n={n:g}, {loss}")
+                continue
             start = found[n, LIKELIHOOD]["weights"] if loss in SMOOTHED else "independent"
             settings = _settings(loss, start, context)
             found[n, loss] = context.cell(f"n={n:g}, {loss}", partial(d13.measured, settings, train, test, SHOWN))
@@ -65,7 +69,7 @@ def run(context: Context) -> Outcome:
         "inference": INFERENCE,
         "l2": 0.0,
     }
-    chosen |= {"gradient": "backpropagation(tol=0.0001)", "dtype": "float32", "n_jobs": context.n_jobs}
+    chosen |= {"gradient": "backpropagation(tol=0.0001)", "dtype": "float32", "n_jobs": context.n_jobs, "left_out": left_out}
     return Outcome(chosen, table, {"d13-fig4.png": partial(_draw, found, masks[1][SHOWN], len(masks[0]) + SHOWN)})
 
 

@@ -3,6 +3,7 @@
     w <- P( w + v ),   v <- momentum v - gamma_t g_t        (or Adam's step; P: projection onto allowed weights)
     gamma_t:  constant  gamma            inverse  gamma / (1 + decay t)
               lambda    1 / (lambda t)   sqrt     gamma / sqrt(1 + decay t)
+              cosine    gamma (1 + cos(pi t / T)) / 2, T the number of steps of the fit
 
 g_t is the gradient over batch t with a seed of its own, ridge included. lambda is the strong convexity of the ridge,
 2 l2 for l2 |w|^2. Each epoch visits all examples once in an order drawn from the seed; order and seeds are functions of
@@ -25,7 +26,7 @@ from backfield.learners._problem import Evaluation, Problem, norm
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners._run import Outcome, Restored, Run
 
-SCHEDULES = ("constant", "inverse", "sqrt", "lambda")
+SCHEDULES = ("constant", "inverse", "sqrt", "lambda", "cosine")
 OPTIMIZERS = ("sgd", "adam")
 
 
@@ -56,7 +57,7 @@ class SGD(Learner, name="sgd"):
     momentum
         Share of the velocity that is kept.
     schedule
-        "constant", "inverse", "sqrt" or "lambda".
+        "constant", "inverse", "sqrt", "lambda" or "cosine".
     decay
         Speed at which "inverse" and "sqrt" shorten the step, per step.
     average
@@ -117,6 +118,8 @@ class SGD(Learner, name="sgd"):
             return self.step_size / (1.0 + self.decay * t)
         if self.schedule == "sqrt":
             return self.step_size / math.sqrt(1.0 + self.decay * t)
+        if self.schedule == "cosine":
+            return self.step_size * (1.0 + math.cos(math.pi * t / self._steps(problem))) / 2.0
         return self.step_size
 
     def step(
@@ -142,6 +145,8 @@ class SGD(Learner, name="sgd"):
             raise InputError("sgd got an empty mini-batch; at least one example is needed.")
         if batch.min() < 0 or batch.max() >= problem.n_examples:
             raise InputError(f"sgd got a mini-batch with examples {batch.min()} to {batch.max()} of {problem.n_examples}.")
+        if self.schedule == "cosine":
+            raise InputError("sgd: schedule='cosine' needs the number of steps beforehand; for single ones take 'sqrt'.")
         self.check(problem)
         project = projection_of(self.name, self.projection, problem)
         w, state, _ = self._step(problem, w, SGDState() if state is None else state, batch, seed, project)
@@ -185,14 +190,16 @@ class SGD(Learner, name="sgd"):
         mean = w if state.mean is None else state.mean + (w - state.mean) / count
         return dataclasses.replace(state, mean=mean, averaged=count)
 
+    def _steps(self, problem: Problem) -> int:
+        return self.epochs * math.ceil(problem.n_examples / self.batch_size)
+
     def _l2(self, problem: Problem) -> float:
         return float(getattr(problem, "l2", 0.0) if self.l2 is None else self.l2)
 
     def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
         project = projection_of(self.name, self.projection, problem)
         if restored is None:
-            steps = self.epochs * math.ceil(problem.n_examples / self.batch_size)
-            at = _Progress(project(w), SGDState(average_from=steps // 2))
+            at = _Progress(project(w), SGDState(average_from=self._steps(problem) // 2))
             run.mark(at)
         else:
             at = _Progress.unpack(*restored)

@@ -46,6 +46,7 @@ def test_momentum_and_adam_exclude_each_other():
         SGD(epochs=200, batch_size=5, step_size=0.5, schedule="inverse", decay=0.01, average=True),
         SGD(epochs=200, batch_size=5, step_size=0.5, schedule="sqrt", decay=0.01, average=True),
         SGD(epochs=200, batch_size=5, schedule="lambda", average=True),
+        SGD(epochs=200, batch_size=5, step_size=0.5, schedule="cosine"),
         SGD(epochs=200, batch_size=5, step_size=0.05, optimizer="adam", schedule="inverse", average=True),
     ],
 )
@@ -102,6 +103,10 @@ def test_rates():
     assert SGD(step_size=0.3).rate(7, problem) == 0.3
     assert SGD(step_size=0.3, schedule="inverse", decay=0.5).rate(4, problem) == pytest.approx(0.1)
     assert SGD(step_size=0.3, schedule="sqrt", decay=2.0).rate(4, problem) == pytest.approx(0.1)
+    cosine = SGD(step_size=0.3, schedule="cosine", epochs=2, batch_size=problem.n_examples)
+    assert [cosine.rate(t, problem) for t in range(3)] == pytest.approx([0.3, 0.15, 0.0])
+    with pytest.raises(InputError, match="number of steps"):
+        cosine.step(problem, np.zeros(8), None, np.arange(2), 0)
     assert SGD(schedule="lambda").rate(0, problem) == pytest.approx(2.0)  # lambda = 2 l2, [S18] eq. (3)
     assert SGD(schedule="lambda", l2=0.5).rate(3, problem) == pytest.approx(0.25)
     with pytest.raises(InputError, match="needs l2 > 0"):
