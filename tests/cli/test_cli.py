@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.cli.app import COMMANDS, run
+from backfield.cli.app import COMMANDS
 from backfield.io import read_mar, write_evidence, write_uai
 from tests.models import enumerate_model, random_potentials
 
@@ -19,16 +19,6 @@ def tree(tmp_path):
     theta = random_potentials(graph, np.random.default_rng(0))
     write_uai(theta, tmp_path / "tree.uai")
     return theta, str(tmp_path / "tree.uai")
-
-
-@pytest.fixture
-def call(capsys):
-    def call(*arguments):
-        code = run(list(arguments))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def one_line(err, *words):

@@ -6,23 +6,12 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.cli.app import run
 from backfield.cli.compare import spread
 from backfield.datasets.generated import shapes
 from backfield.estimators.coupling import coupling_table
 from tests.cli.test_cli import one_line
 
 SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
-
-
-@pytest.fixture
-def call(capsys):
-    def call(*arguments):
-        code = run([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")

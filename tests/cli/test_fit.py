@@ -22,16 +22,6 @@ QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]
 SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
 
 
-@pytest.fixture
-def call(capsys):
-    def call(*arguments):
-        code = run([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return image_folder(tmp_path_factory.mktemp("data") / "a", [(0, 1), (1, 0), (1, 255), (0, 1)], shape=(8, 9))

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 import backfield as bf
-from backfield.cli.app import run
 from tests.cli import test_cli
 from tests.io.test_data import image_folder
 
@@ -22,16 +21,6 @@ SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran 
 def one_line(text):
     test_cli.one_line(text)
     return text
-
-
-@pytest.fixture
-def call(capsys):
-    def call(*arguments):
-        code = run([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")
