@@ -17,29 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from backfield.api import make_setting
-from backfield.execution import sum_over_chunks
+from backfield.experiments._model_problem import L2, LIKELIHOOD, Data, ModelProblem
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
-from backfield.graph.graph import union
-from backfield.graph.labeling import as_labeling
 from backfield.inference.gibbs import sample
 from backfield.learners import LBFGS
 from backfield.losses._thresholds import balanced_count, expected_count, ranking
-from backfield.objectives import Target, get_objective
-from backfield.objectives._base import Conditioned
-from backfield.problem import Evaluation
 
-CHUNK = 50
-L2 = 1e-5
 ITERATIONS = 50
 IN = 15
 RESTARTS = 3
-BP = "loopy_bp(n_iter={n_iter}, tol=0.0001, schedule='flooding')"
 #: Losses that the settings train with.
 LOSSES = {"frac-MSE": "mse", "int-F": "f_measure", "int-L1": "l1", "APPR-LOGL": "surrogate_likelihood"}
 SETTINGS = tuple(LOSSES)
@@ -56,14 +46,6 @@ class Sizes(NamedTuple):
 MODELS = [Sizes(n, e) for n, row in {
     50: (100, 200, 195), 100: (200, 400, 461), 150: (300, 600, 752), 200: (400, 800, 1051)
 }.items() for e in row]  # fmt: skip
-
-
-@dataclass
-class Data:
-    """Samples: inputs (m, n) with -1 where free, and labels (m, n) with -1 where no output."""
-
-    observed: np.ndarray
-    labels: np.ndarray
 
 
 @dataclass
@@ -112,76 +94,18 @@ def mismatched(truth: Truth, share: float, seed: int) -> np.ndarray:
     return np.concatenate([kept, _random_edges(truth.n, count, rng, truth.edges)])
 
 
-class ModelProblem:
-    """A loss over the samples of a model as a function of its parameters: what learners minimise."""
-
-    def __init__(self, edges: np.ndarray, data: Data, n_iter: int, n_jobs: int = 1) -> None:
-        self.edges, self.data, self.n_jobs, self.n_iter = edges, data, n_jobs, n_iter
-        self.n = data.labels.shape[1]
-        self.graph = Graph.from_edges(edges, self.n, labels=2)
-        self.chunks = [self._chunk(at) for at in range(0, len(data.labels), CHUNK)]
-        self.n_examples, self.n_weights, self.l2 = len(data.labels), 4 * len(edges), L2
-        self.objective_info: Any = None
-
-    def _chunk(self, at: int) -> tuple[Graph, Target]:
-        observed, labels = self.data.observed[at : at + CHUNK], self.data.labels[at : at + CHUNK]
-        graph = union([self.graph] * len(labels))
-        restriction = Restriction(graph, as_labeling(graph, observed.ravel()).allowed)
-        return graph, Target(as_labeling(graph, labels.ravel()), restriction, None)
-
-    def minimising(self, loss: str) -> ModelProblem:
-        """Return the problem of a loss."""
-        other = object.__new__(ModelProblem)
-        other.__dict__ = self.__dict__ | {"objective_info": get_objective(loss)}
-        return other
-
-    def _theta(self, w: np.ndarray, graph: Graph) -> Potentials:
-        copies = graph.n_variables // self.n
-        return Potentials.from_flat(graph, np.zeros(2 * graph.n_variables), np.tile(w, copies))
-
-    def value_and_gradient(self, w: np.ndarray, batch: np.ndarray | None = None, seed: int = 0) -> Evaluation:
-        """Return the mean loss of an example + L2 |w|^2, and its gradient."""
-        setting = make_setting(self.objective_info, BP.format(n_iter=self.n_iter), None)
-        per_example = self.objective_info.name != "surrogate_likelihood"
-
-        def some(first: int, last: int) -> tuple[float, np.ndarray]:
-            value, gradient = 0.0, np.zeros(self.n_weights)
-            for graph, target in self.chunks[first:last]:
-                copies = graph.n_variables // self.n
-                part, d_theta = self.objective_info.value_and_dtheta(self._theta(w, graph), target, setting)
-                scale = copies if per_example else 1  # those losses are means over the copies
-                value += scale * float(part)
-                gradient += scale * d_theta.factors_flat.reshape(copies, -1).sum(axis=0)
-            return value, gradient
-
-        total = sum_over_chunks(some, len(self.chunks), self.n_jobs, lambda a, b: (a[0] + b[0], a[1] + b[1]))
-        value = total[0] / self.n_examples + L2 * float(w @ w)
-        return Evaluation(value, total[1] / self.n_examples + 2 * L2 * w, float("nan"), 0)
-
-    def marginals(self, w: np.ndarray) -> np.ndarray:
-        """Return p(x_i = 1 | inputs) of all variables, (m, n)."""
-        setting = make_setting(get_objective("mse"), BP.format(n_iter=self.n_iter), None)
-        assert setting.inference is not None
-        out = []
-        for graph, target in self.chunks:
-            model = Conditioned(self._theta(w, graph), target.observed)
-            assert model.theta is not None
-            mu = model.expand(model.method(setting.inference).infer(model.theta).marginals)
-            out.append(mu.unary[:, 1].reshape(-1, self.n))
-        return np.concatenate(out)
-
-    def scores(self, w: np.ndarray) -> dict[str, float]:
-        """Return the loss of each setting, decoded as it should be: hard labels, not their training versions."""
-        outputs = self.data.labels[0] >= 0
-        b, y = self.marginals(w)[:, outputs], self.data.labels[:, outputs]
-        likelihood = self.minimising("surrogate_likelihood").value_and_gradient(w).value - L2 * float(w @ w)
-        return {
-            "frac-MSE": float(((b - y) ** 2).mean()),
-            "int-F": 1 - _mean_f(b, y, balanced_count),
-            "int-L1": float(((b > 0.5) != y).mean()),
-            "APPR-LOGL": float(likelihood),
-            "expected-F": 1 - _mean_f(b, y, expected_count),
-        }
+def scores(problem: ModelProblem, w: np.ndarray) -> dict[str, float]:
+    """Return the loss of each setting, decoded as it should be: hard labels, not their training versions."""
+    y = problem.data.labels[:, problem.data.labels[0] >= 0]
+    b = problem.marginals(w)
+    likelihood = problem.minimising(LIKELIHOOD).value_and_gradient(w).value - L2 * float(w @ w)
+    return {
+        "frac-MSE": float(((b - y) ** 2).mean()),
+        "int-F": 1 - _mean_f(b, y, balanced_count),
+        "int-L1": float(((b > 0.5) != y).mean()),
+        "APPR-LOGL": float(likelihood),
+        "expected-F": 1 - _mean_f(b, y, expected_count),
+    }
 
 
 def _mean_f(b: np.ndarray, y: np.ndarray, count: Callable[[np.ndarray], int]) -> float:

@@ -78,12 +78,13 @@ class Tape:
             return
         self.kept = [state.copy()]
         residual = np.inf
+        last = engine.beliefs(state) if method.tol is not None else None
         for t in range(method.n_iter):
-            last = engine.beliefs(state) if method.tol is not None else None
             engine.sweep(state, t)
             self.n_iter = t + 1
             if last is not None:
-                residual = largest_change(last, engine.beliefs(state))
+                beliefs = engine.beliefs(state)
+                residual, last = largest_change(last, beliefs), beliefs
             if method.tol is not None and residual < method.tol:
                 break
             self._keep(state)

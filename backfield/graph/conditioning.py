@@ -51,6 +51,8 @@ class Restriction:
         keep = free[layout.scope] & (n_free >= 2)[layout.slot_factor]
         ptr = np.concatenate([[0], np.cumsum(n_free[self.kept_factors])]).astype(np.int64)
         self.graph = Graph._from_arrays(count[free], ptr, number[layout.scope[keep]])
+        if self.full.parts is not None:
+            self.graph.parts = np.searchsorted(self.kept_variables, self.full.parts)
         self.n_unary = int(self.graph.layout.var_ptr[-1])
         self.n_table = int(self.graph.layout.table_ptr[-1])
 

@@ -2,13 +2,14 @@
 
 =========  ======================================================================================================
 lattice    binary grids, red/black order, one rho, no damping: one ratio per message
+copies     many copies of one binary pairwise graph, flooding, rho = 1, no damping: one ratio per message
 pairwise   all factors of two variables, one label count
 general    any arity, any label counts
 log        the same in the log domain: forbidden configurations (-inf), huge potentials, complex numbers, derivatives
            with respect to rho and damping
 =========  ======================================================================================================
 
-The first three multiply probabilities. They are used while no product can leave the range of the number type; float32
+The first four multiply probabilities. They are used while no product can leave the range of the number type; float32
 is promoted to float64 before the log domain is resorted to. All give the same numbers in the same order.
 """
 
@@ -24,15 +25,17 @@ from backfield.graph import Graph, Potentials
 from backfield.inference import _schedule
 from backfield.inference._base import IterativeInference, check_iterations
 from backfield.inference._messages import MessageEngine
+from backfield.inference._messages_copies import LEAST, CopiesEngine, one_of
 from backfield.inference._messages_general import GeneralEngine
 from backfield.inference._messages_lattice import LatticeEngine
 from backfield.inference._messages_log import LogEngine
 from backfield.inference._messages_pairwise import PairwiseEngine
 from backfield.inference._schedule import Schedule
 
-FAMILIES = ("auto", "lattice", "pairwise", "general", "log")
+FAMILIES = ("auto", "lattice", "copies", "pairwise", "general", "log")
 _ENGINES: dict[str, type[MessageEngine]] = {
     "lattice": LatticeEngine,
+    "copies": CopiesEngine,
     "pairwise": PairwiseEngine,
     "general": GeneralEngine,
     "log": LogEngine,
@@ -81,7 +84,7 @@ class MessagePassing(IterativeInference):
             return "lattice"  # its exposure is not finite where theta is not
         if not theta.is_finite:
             return "log"
-        return "pairwise" if not _refusal("pairwise", self, graph, rho) else "general"
+        return next(family for family in ("copies", "pairwise", "general") if not _refusal(family, self, graph, rho))
 
     def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
         graph = theta.graph
@@ -108,6 +111,10 @@ def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray)
         is_lattice = method.resolved_schedule(graph) == "lattice" and graph.n_labels == 2
         if not (is_lattice and one_rho and method.damping == 0):
             return "a binary grid in the lattice schedule, one rho and no damping"
+    if family == "copies":
+        flooding = method.resolved_schedule(graph) == "flooding"
+        if not (flooding and method.damping == 0 and (rho == 1).all() and one_of(graph) is not None):
+            return f"{LEAST} or more copies of one binary pairwise graph, schedule='flooding', rho = 1 and no damping"
     if family == "pairwise" and not (graph.is_pairwise and graph.n_factors):
         return "factors of two variables and one label count"
     return ""

@@ -39,5 +39,5 @@ class LoopyBP(MessagePassing, name="loopy_bp"):
         if self.order is not None:
             raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
         schedule = "auto" if self.schedule == "lattice" else self.schedule
-        family = "auto" if self.family in ("lattice", "pairwise") else self.family
+        family = "auto" if self.family in ("lattice", "copies", "pairwise") else self.family
         return replace(self, schedule=schedule, family=family)

@@ -39,7 +39,7 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         then back).
     order : list of int, optional
         An order of the slots of your own, run forward and backward in turn; overrides ``schedule``.
-    family : {"auto", "lattice", "pairwise", "general", "log"}
+    family : {"auto", "lattice", "copies", "pairwise", "general", "log"}
         The kernel family; all give the same numbers in the same order.
     """
 
@@ -70,7 +70,7 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         if self.order is not None:
             raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
         changes: dict[str, Any] = {"schedule": "auto"} if self.schedule == "lattice" else {}
-        if self.family in ("lattice", "pairwise"):
+        if self.family in ("lattice", "copies", "pairwise"):
             changes["family"] = "auto"
         if not isinstance(self.rho, str | int | float):
             changes["rho"] = self.counting_numbers(restriction.full)[restriction.kept_factors]

@@ -11,7 +11,11 @@ from scipy.optimize import linprog
 
 import backfield as bf
 from backfield import Graph
+from backfield.graph.conditioning import Restriction
+from backfield.graph.graph import union
+from backfield.graph.labeling import as_labeling
 from backfield.inference import BruteForce, LoopyBP, MeanField, TreeReweighted, _schedule
+from backfield.inference._messages_copies import CopiesEngine
 from backfield.inference._messages_lattice import LatticeEngine
 from backfield.inference._messages_log import LogEngine
 from backfield.inference._messages_pairwise import PairwiseEngine
@@ -23,15 +27,31 @@ from tests.models import enumerate_model, random_graph, random_potentials, rando
 
 MIXED = Graph([2, 3, 1, 2, 4], [(0, 1), (3, 1, 0), (4, 3), (2, 4), (1, 0), (4, 0, 2, 1)])
 CYCLE = Graph.from_edges([(0, 1), (2, 1), (2, 3), (4, 3), (4, 0), (0, 1)], n_variables=6, labels=3)
-GRAPHS = {"grid": Graph.grid(3, 4), "3 labels": Graph.grid(2, 3, labels=3), "cycle": CYCLE, "mixed": MIXED}
+#: Eight copies of a triangle with a parallel edge and a lone variable.
+COPIES = union([Graph.from_edges([(0, 1), (2, 1), (2, 0), (1, 0)], n_variables=4, labels=2)] * 8)
+GRAPHS = {
+    "grid": Graph.grid(3, 4),
+    "3 labels": Graph.grid(2, 3, labels=3),
+    "cycle": CYCLE,
+    "mixed": MIXED,
+    "copies": COPIES,
+}
 FAMILIES = {
     "grid": ("lattice", "pairwise", "general", "log"),
     "3 labels": ("pairwise", "general", "log"),
     "cycle": ("pairwise", "general", "log"),
     "mixed": ("general", "log"),
+    "copies": ("copies",),
 }
 #: Every family with the graphs that it can run on.
 RUNS = [(name, family) for name, families in FAMILIES.items() for family in families]
+
+
+def refused(family, wanted, kind):
+    """Whether a family has no kernels for such settings; see test_errors."""
+    if family == "copies":
+        return wanted != {"schedule": "flooding"} or kind != 1
+    return family == "lattice" and (bool(wanted) or kind == "array")
 
 
 def some_rho(graph, kind):
@@ -94,8 +114,8 @@ SETTINGS = [
 @pytest.mark.parametrize("wanted", SETTINGS, ids=str)
 @pytest.mark.parametrize(("name", "family"), RUNS)
 def test_equals_plain_update(name, family, wanted, kind):
-    if family == "lattice" and (wanted or kind == "array"):
-        return  # refused: see test_errors
+    if refused(family, wanted, kind):
+        return
     graph = GRAPHS[name]
     theta = random_potentials(graph, np.random.default_rng(0))
     for n_iter in (1, 3):
@@ -140,6 +160,12 @@ def test_auto_takes_the_fastest_family_that_is_safe():
     assert isinstance(LoopyBP().engine(grid), LatticeEngine)
     assert isinstance(LoopyBP(damping=0.1).engine(grid), PairwiseEngine)
     assert isinstance(LoopyBP().engine(chain), PairwiseEngine)
+    many, flooding = random_potentials(COPIES, rng), LoopyBP(schedule="flooding")
+    assert isinstance(flooding.engine(many), CopiesEngine)
+    assert isinstance(flooding.engine(many.like(300 * many.vector())), LogEngine)
+    assert isinstance(LoopyBP().engine(many), PairwiseEngine)
+    assert isinstance(flooding.engine(random_potentials(union([grid.graph] * 7), rng)), PairwiseEngine)
+    assert isinstance(flooding.engine(random_potentials(union([grid.graph, chain.graph] * 8), rng)), PairwiseEngine)
     assert isinstance(LoopyBP().engine(grid.like(1000 * grid.vector())), LogEngine)
     wide = LoopyBP().engine(grid.like(20 * grid.vector()).astype(np.float32))
     assert isinstance(wide, LatticeEngine) and wide.theta.dtype == np.float64
@@ -443,7 +469,7 @@ def difference(function, x, step=1e-6):
 @pytest.mark.parametrize("wanted", [SETTINGS[0], SETTINGS[1], SETTINGS[2], SETTINGS[5]], ids=str)
 @pytest.mark.parametrize(("name", "family"), RUNS)
 def test_adjoints(name, family, wanted, kind, n_iter):
-    if family == "lattice" and (wanted or kind == "array"):
+    if refused(family, wanted, kind):
         return
     graph = GRAPHS[name]
     rng = np.random.default_rng(2)
@@ -472,6 +498,41 @@ def test_adjoints(name, family, wanted, kind, n_iter):
         if method.damping:
             by_damping = difference(lambda x: value(damping=float(x[0])), np.array([method.damping]))
             np.testing.assert_allclose(adjoint.parameters["damping"], by_damping, atol=1e-7)
+
+
+@pytest.mark.parametrize("copies", [8, 50, 300])
+def test_copies_equal_pairwise(copies):
+    """Values and adjoints, of factors' marginals or of variables' alone; also where inputs were observed."""
+    rng = np.random.default_rng(copies)
+    edges = [rng.choice(9, 2, replace=False) for _ in range(14)]
+    full = union([Graph.from_edges(edges, n_variables=10, labels=2)] * copies)
+    observed = np.where(np.arange(10) % 3 == 0, rng.integers(0, 2, (copies, 10)), -1)
+    reduced = Restriction(full, as_labeling(full, observed.ravel()).allowed).reduce(random_potentials(full, rng))[0]
+    for theta in (random_potentials(full, rng, 2.0), reduced):
+        n_unary = len(theta.unary_flat)
+        for cliques in (True, False):
+            c = rng.normal(size=len(theta.vector()))
+            c[n_unary:] *= cliques
+            found = []
+            for family in ("pairwise", "copies"):
+                engine = LoopyBP(schedule="flooding", family=family).engine(theta)
+                value, adjoint, d_init = value_and_adjoint(engine, 6, c, 0.7 if cliques else 0.0)
+                found.append(np.concatenate([[value], adjoint.potentials(theta.graph).vector()]))
+            np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-10)
+            assert isinstance(engine, CopiesEngine) and d_init.shape == (theta.graph.n_slots // copies, copies)
+
+
+def test_flooding_of_copies_against_differences():
+    rng = np.random.default_rng(2)
+    theta = random_potentials(COPIES, rng)
+    c = rng.normal(size=len(theta.vector()))
+    method = LoopyBP(schedule="flooding", family="copies")
+    _, adjoint, d_init = value_and_adjoint(method.engine(theta), 3, c, 0.7)
+    by_theta = difference(lambda x: value_and_adjoint(method.engine(theta.like(x)), 3, c, 0.7)[0], theta.vector())
+    np.testing.assert_allclose(adjoint.potentials(COPIES).vector(), by_theta, atol=1e-7)
+    engine = method.engine(theta)
+    by_init = difference(lambda x: value_and_adjoint(engine, 3, c, 0.7, np.exp(x))[0], np.log(engine.init()))
+    np.testing.assert_allclose(d_init, by_init, atol=1e-7)
 
 
 @pytest.mark.parametrize("family", ["general", "log"])
@@ -529,7 +590,7 @@ def test_complex_numbers_carry_derivatives(wanted):
 @pytest.mark.parametrize(("name", "family"), RUNS)
 def test_many_sweeps_at_once(name, family):
     theta = random_potentials(GRAPHS[name], np.random.default_rng(0))
-    for wanted in [{}] if family == "lattice" else [{}, {"schedule": "flooding"}]:
+    for wanted in [each for each in ({}, {"schedule": "flooding"}) if not refused(family, each, 1)]:
         engine = LoopyBP(family=family, **wanted).engine(theta)
         one, many = engine.init(), engine.init()
         for t in range(5):
