@@ -1,20 +1,25 @@
 """The random models of [S11] §5, for its Tables 3 to 6 and Figure 1.
 
 Binary variables, edges at random, each entry of each edge's table exp of a parameter drawn from the standard normal. A third
-of the variables are inputs, a third hidden, a third outputs. 1000 + 1000 Gibbs samples of the true model. All samples of a
-model have one graph: they are evaluated as unions of ``CHUNK`` copies, one inference for each.
+of the variables are inputs, a third hidden, a third outputs. 1000 + 1000 Gibbs samples of the true model.
 
 Settings, [S11] Table 2: ``frac-MSE`` (identity), ``int-F`` (balanced threshold), ``int-L1`` (max), ``APPR-LOGL``.
 
-# Differs from [S11]: L-BFGS over all examples in the place of stochastic meta-descent (the learner ``smd`` is there, too):
-# an iteration is one step, not a pass of many, and "in" is ``IN`` of them along the likelihood. Of ``RESTARTS`` random
-# starts the one that is best after 5 iterations goes on. A small ridge keeps parameters finite that the data leave open. The
-# paper does not print its order of messages; ours is flooding, taken after the sequential order had shown little gap between
-# likelihood and matched training.
+Every run, that of the likelihood included, makes ``EPOCHS`` passes over the samples in batches of ``BATCH``, with one course
+of step sizes over all of its stages.
+
+# Differs from [S11]: Adam in the place of stochastic meta-descent, which costs twice a gradient in complex arithmetic (the
+# learner ``smd`` is there, too), and 40 passes in the place of 25. "in" is the first ``IN`` passes, along the likelihood; a
+# hybrid gives a third of the others to each of its losses. Without "in", of ``RESTARTS`` random starts (5 in the paper) the
+# one that is best after ``TRIAL`` passes goes on. Runs for F and L1 return the mean of the weights over the second half of
+# their last stage: those losses are rough, and the mean has the lower training loss. A small ridge keeps parameters finite
+# that the data leave open. The paper does not print its order of messages; ours is flooding. All this was chosen on other
+# random models (seed 1), as in the paper, none on the test samples of these.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,14 +29,21 @@ import numpy as np
 from backfield.experiments._model_problem import L2, LIKELIHOOD, Data, ModelProblem
 from backfield.graph import Graph, Potentials
 from backfield.inference.gibbs import sample
-from backfield.learners import LBFGS
+from backfield.learners import SGD
 from backfield.losses._thresholds import balanced_count, expected_count, ranking
 
-ITERATIONS = 50
-IN = 15
-RESTARTS = 3
+EPOCHS = 40
+BATCH = 50
+STEP, DECAY = 0.03, 0.005
+IN = 3
+RESTARTS, TRIAL = 3, 2
 #: Losses that the settings train with.
-LOSSES = {"frac-MSE": "mse", "int-F": "f_measure", "int-L1": "l1", "APPR-LOGL": "surrogate_likelihood"}
+LOSSES = {
+    "frac-MSE": "mse",
+    "int-F": "f_measure(temperature=0.01)",
+    "int-L1": "l1(temperature=0.1)",
+    "APPR-LOGL": LIKELIHOOD,
+}
 SETTINGS = tuple(LOSSES)
 
 
@@ -63,6 +75,7 @@ class Truth:
         return self.train.labels.shape[1]
 
 
+@functools.lru_cache(maxsize=1)
 def random_truth(sizes: Sizes, seed: int, count: int = 1000) -> Truth:
     """Draw a model, roles and samples."""
     rng = np.random.default_rng([seed, *sizes])
@@ -101,28 +114,28 @@ def scores(problem: ModelProblem, w: np.ndarray) -> dict[str, float]:
     likelihood = problem.minimising(LIKELIHOOD).value_and_gradient(w).value - L2 * float(w @ w)
     return {
         "frac-MSE": float(((b - y) ** 2).mean()),
-        "int-F": 1 - _mean_f(b, y, balanced_count),
+        "int-F": float(1 - f_measures(b, y, balanced_count).mean()),
         "int-L1": float(((b > 0.5) != y).mean()),
         "APPR-LOGL": float(likelihood),
-        "expected-F": 1 - _mean_f(b, y, expected_count),
+        "expected-F": float(1 - f_measures(b, y, expected_count).mean()),
     }
 
 
-def _mean_f(b: np.ndarray, y: np.ndarray, count: Callable[[np.ndarray], int]) -> float:
-    """Return the mean F-measure when the ``count`` most probable outputs are positive, as the decoders have it."""
-    total = 0.0
-    for probabilities, truth in zip(b, y, strict=True):
+def f_measures(b: np.ndarray, y: np.ndarray, count: Callable[[np.ndarray], int]) -> np.ndarray:
+    """Return the F-measure of each sample when the ``count`` most probable outputs are positive, as the decoders have it."""
+    out = np.empty(len(y))
+    for k, (probabilities, truth) in enumerate(zip(b, y, strict=True)):
         found = np.zeros(len(truth))
         found[ranking(probabilities)[: count(probabilities)]] = 1
         size = found.sum() + truth.sum()
-        total += 1.0 if size == 0 else 2 * float((found * truth).sum()) / size
-    return total / len(y)
+        out[k] = 1.0 if size == 0 else 2 * float((found * truth).sum()) / size
+    return out
 
 
-def train(problem: ModelProblem, setting: str, seed: int, stage: str = "", iterations: int = ITERATIONS) -> np.ndarray:
+def train(problem: ModelProblem, setting: str, seed: int, stage: str = "", epochs: int = EPOCHS) -> np.ndarray:
     """Return parameters learned for a setting.
 
-    ``stage`` holds "in" (start with some iterations along the likelihood; else from random values) and "hyb" (pass from the
+    ``stage`` holds "in" (start with some passes along the likelihood; else from random values) and "hyb" (pass from the
     MSE over the mean of both to the loss itself, [S11] §7).
     """
     rng = np.random.default_rng(seed)
@@ -130,16 +143,30 @@ def train(problem: ModelProblem, setting: str, seed: int, stage: str = "", itera
     loss = LOSSES[setting]
     losses = [loss] if "hyb" not in stage else ["mse", f"hybrid(first='{loss}', second='mse', share=0.5)", loss]
     if "in" in stage:
-        w = _descend(problem, "surrogate_likelihood", starts[0], IN)
+        done = min(IN, epochs)
+        w = descend(problem, LIKELIHOOD, starts[0], 0, done)
     else:
-        first = [_descend(problem, losses[0], start, 5) for start in starts]
+        done = min(TRIAL, epochs)
+        first = [descend(problem, losses[0], start, 0, done) for start in starts]
         values = [problem.minimising(losses[0]).value_and_gradient(w).value for w in first]
         w = first[int(np.argmin(values))]
-    for each in losses:
-        w = _descend(problem, each, w, iterations)
+    cuts = np.linspace(done, epochs, len(losses) + 1).round().astype(int)
+    for each, begin, end in zip(losses, cuts[:-1], cuts[1:], strict=True):
+        w = descend(problem, each, w, int(begin), int(end), average=each == loss and setting in ("int-F", "int-L1"))
     return w
 
 
-def _descend(problem: ModelProblem, loss: str, w: np.ndarray, iterations: int) -> np.ndarray:
-    learner = LBFGS(max_iter=iterations, gtol=1e-7)
-    return learner.fit(problem.minimising(loss), w).w
+def descend(problem: ModelProblem, loss: str, w: np.ndarray, begin: int, end: int, average: bool = False) -> np.ndarray:
+    """Return what passes ``begin .. end - 1`` make of w; the step is ``STEP`` / (1 + ``DECAY`` t) at step t of all."""
+    slower = 1 + DECAY * begin * -(-problem.n_examples // BATCH)
+    learner = SGD(
+        epochs=end - begin,
+        batch_size=BATCH,
+        optimizer="adam",
+        beta2=0.99,
+        schedule="inverse",
+        step_size=STEP / slower,
+        decay=DECAY / slower,
+        average=average,
+    )
+    return learner.fit(problem.minimising(loss), w, seed=begin).w

@@ -10,7 +10,8 @@ import numpy as np
 
 from backfield.experiments import _random_models as models
 from backfield.experiments._base import Context, Outcome, experiment, figure, save
-from backfield.experiments._random_models import SETTINGS, ModelProblem, Sizes, random_truth, train
+from backfield.experiments._model_problem import LIKELIHOOD, ModelProblem
+from backfield.experiments._random_models import SETTINGS, Sizes, random_truth, scores, train
 
 SEED = 0
 
@@ -23,18 +24,18 @@ def run(context: Context) -> Outcome:
     problem = ModelProblem(truth.edges, truth.train, 100, context.n_jobs)
     alphas = np.linspace(-0.5, 1.5, points)
     start = np.random.default_rng(SEED).normal(size=problem.n_weights)
-    steps = 3 if context.quick else models.ITERATIONS
+    epochs = 3 if context.quick else models.EPOCHS
     ends: dict[str, Callable[[], np.ndarray]] = {
         "random values": lambda: start,
-        "one iteration of APPR-LOGL": lambda: models._descend(problem, "surrogate_likelihood", start, 1),
-        "APPR-LOGL": lambda: train(problem, "APPR-LOGL", SEED, "", steps),
-        "frac-MSE": lambda: train(problem, "frac-MSE", SEED, "in", steps),
+        "one pass of APPR-LOGL": lambda: models.descend(problem, LIKELIHOOD, start, 0, 1),
+        "APPR-LOGL": lambda: train(problem, "APPR-LOGL", SEED, "", epochs),
+        "frac-MSE": lambda: train(problem, "frac-MSE", SEED, "in", epochs),
     }
 
     def line(end: Callable[[], np.ndarray]) -> dict[str, list[float]]:
         w, true = end(), truth.parameters.ravel()
-        found = [problem.scores((1 - a) * true + a * w) for a in alphas]
-        return {key: [scores[key] for scores in found] for key in SETTINGS}
+        found = [scores(problem, (1 - a) * true + a * w) for a in alphas]
+        return {key: [each[key] for each in found] for key in SETTINGS}
 
     lines = {name: context.cell(name, lambda end=end: line(end)) for name, end in ends.items()}  # type: ignore[misc]
     rows: list[dict[str, Any]] = []

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable
-from typing import Any
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from backfield.experiments import _random_models as models
 from backfield.experiments._base import Context, Outcome, experiment
+from backfield.experiments._model_problem import BP, L2, ModelProblem
 from backfield.experiments._random_models import (
     LOSSES,
     MODELS,
     SETTINGS,
-    ModelProblem,
     Sizes,
+    f_measures,
     mismatched,
     random_truth,
+    scores,
     train,
 )
+from backfield.losses._thresholds import balanced_count, expected_count
 
 SEED = 0
 QUICK_MODELS = [Sizes(15, 25), Sizes(18, 36)]
@@ -49,49 +54,87 @@ TABLE6 = {
 BEST = {"frac-MSE": "in", "int-F": "hyb-in", "int-L1": "hyb-in", "APPR-LOGL": ""}
 
 
+class Run(NamedTuple):
+    """A way to train."""
+
+    setting: str
+    stage: str = ""
+    n_iter: int = 100
+    mismatch: float = 0.0
+
+
+def measure(sizes: Sizes, run: Run, quick: bool) -> dict[str, Any]:
+    """Train one model in one way; return its losses on the test samples and what they are above the true model's."""
+    count, epochs = (40, 3) if quick else (1000, models.EPOCHS)
+    start = time.perf_counter()
+    truth = random_truth(sizes, SEED, count)
+    edges = truth.edges if run.mismatch == 0 else mismatched(truth, run.mismatch, SEED)
+    problem = ModelProblem(edges, truth.train, run.n_iter)
+    w = train(problem, run.setting, SEED, run.stage, epochs)
+    seconds = time.perf_counter() - start
+    test = ModelProblem(edges, truth.test, run.n_iter)
+    base, found = _true_scores(sizes, run.n_iter, count), scores(test, w)
+    b, y = test.marginals(w), truth.test.labels[:, truth.test.labels[0] >= 0]
+    gain = f_measures(b, y, expected_count) - f_measures(b, y, balanced_count)
+    return {
+        "delta": {key: found[key] - base[key] for key in base},
+        "loss": found,
+        "training loss": problem.minimising(LOSSES[run.setting]).value_and_gradient(w).value,
+        "F gained by the expected decoder": [float(gain.mean()), float(gain.std() / np.sqrt(count))],
+        "seconds": round(seconds, 1),
+    }
+
+
+@functools.lru_cache(maxsize=4)
+def _true_scores(sizes: Sizes, n_iter: int, count: int) -> dict[str, float]:
+    """Return the losses of the true model, with its own structure and the same inference."""
+    truth = random_truth(sizes, SEED, count)
+    return scores(ModelProblem(truth.edges, truth.test, n_iter), truth.parameters.ravel())
+
+
 class Runs:
-    """Delta losses on the test data of every model, by training run; each is a cell that is kept."""
+    """What each way of training gives on every model: cells that are kept, in one file for all tables.
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.models = QUICK_MODELS if context.quick else MODELS
-        self.count = 40 if context.quick else 1000
-        self.iterations = 3 if context.quick else models.ITERATIONS
+    Where cells are missing (``--so-far``), the models that lack one are left out, and the settings say which.
+    """
 
-    def deltas(self, setting: str, stage: str, n_iter: int = 100, mismatch: float = 0.0) -> list[dict[str, float]]:
+    def __init__(self, context: Context, runs: list[Run]) -> None:
+        kept = None if context.partial is None else context.partial.with_name(".s11-tables.cells")
+        self.context = replace(context, partial=kept)
+        listed = QUICK_MODELS if context.quick else MODELS
+        keys = {(sizes, run): f"{sizes.n}-{sizes.edges} {' '.join(map(str, run))}" for sizes in listed for run in runs}
+        self.cells = self.context.cells({key: (*what, context.quick) for what, key in keys.items()}, measure)
+        self.keys = keys
+        self.models = [sizes for sizes in listed if all(keys[sizes, run] in self.cells for run in runs)]
+        self.left_out = [f"{sizes.n}-{sizes.edges}" for sizes in listed if sizes not in self.models]
+
+    def of(self, run: Run) -> list[dict[str, Any]]:
+        """Return the cells of one way of training."""
+        return [self.cells[self.keys[sizes, run]] for sizes in self.models]
+
+    def deltas(self, run: Run, test: str) -> list[float]:
         """Return, for each model, what a training run loses above the true model."""
-        return [
-            self.context.cell(
-                f"{sizes.n}-{sizes.edges} {setting} {stage} {n_iter} {mismatch}",
-                self._compute(sizes, setting, stage, n_iter, mismatch),
-            )
-            for sizes in self.models
-        ]
-
-    def _compute(
-        self, sizes: Sizes, setting: str, stage: str, n_iter: int, mismatch: float
-    ) -> Callable[[], dict[str, float]]:
-        def compute() -> dict[str, float]:
-            truth = random_truth(sizes, SEED, self.count)
-            edges = truth.edges if mismatch == 0 else mismatched(truth, mismatch, SEED)
-            problem = ModelProblem(edges, truth.train, n_iter, self.context.n_jobs)
-            w = train(problem, setting, SEED, stage, self.iterations)
-            # The true model is judged with its own structure and the same inference.
-            base = ModelProblem(truth.edges, truth.test, n_iter, self.context.n_jobs).scores(truth.parameters.ravel())
-            found = ModelProblem(edges, truth.test, n_iter, self.context.n_jobs).scores(w)
-            return {key: float(found[key] - base[key]) for key in base}
-
-        return compute
+        return [cell["delta"][test] for cell in self.of(run)]
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """Return what all tables share."""
+        count = 40 if self.context.quick else 1000
         shown = {
             "seed": SEED,
             "models": [f"{m.n}-{m.edges}" for m in self.models],
-            "samples": f"{self.count} + {self.count}",
+            "models left out": self.left_out,
+            "samples": f"{count} + {count}",
+            "seconds of all trainings": round(sum(cell["seconds"] for cell in self.cells.values()), 1),
         }
-        learning = {"learner": "lbfgs", "iterations": self.iterations, "in": models.IN, "restarts": models.RESTARTS}
-        return {**shown, **learning, "l2": models.L2, "inference": models.BP, "losses": LOSSES, **more}
+        learning = {
+            "learner": f"sgd(adam, batches of {models.BATCH}, step {models.STEP} / (1 + {models.DECAY} t))",
+            "passes": 3 if self.context.quick else models.EPOCHS,
+            "in": models.IN,
+            "restarts": models.RESTARTS,
+        }
+        if len(commits := self.context.commits()) > 1:
+            shown["commits_of_cells"] = commits
+        return {**shown, **learning, "l2": L2, "inference": BP, "losses": LOSSES, **more}
 
 
 def compared(ours: list[float], theirs: list[float]) -> dict[str, Any]:
@@ -111,39 +154,54 @@ def _row(test: str, name: str, found: list[float], base: list[float] | None, pap
     return {**row, "each": [round(value, 6) for value in found]}
 
 
+def _decoders(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the decoder of largest expected F gains over the balanced one with the same parameters, on test data."""
+    gains = [cell["F gained by the expected decoder"] for cell in cells]
+    return {
+        "test": "F, expected - balanced",
+        "train": name,
+        "paper": None,
+        "ours": float(np.mean([gain for gain, _ in gains])),
+        "wins": f"{sum(gain > 0 for gain, _ in gains)}-{sum(gain == 0 for gain, _ in gains)}-{sum(g < 0 for g, _ in gains)}",
+        "worse by more than 2 standard errors": sum(gain < -2 * error for gain, error in gains),
+        "each": [round(gain, 6) for gain, _ in gains],
+        "balanced": [round(1 - cell["loss"]["int-F"], 5) for cell in cells],
+        "expected": [round(1 - cell["loss"]["expected-F"], 5) for cell in cells],
+    }
+
+
 @experiment("s11-table3", "Loss above the true model's, by training and test setting")
 def table3(context: Context) -> Outcome:
     """Train for each setting in each way."""
-    runs = Runs(context)
-    base = runs.deltas("APPR-LOGL", "")
+    likelihood = Run("APPR-LOGL")
+    runs = Runs(context, [likelihood, *(Run(test, stage) for test, trained in TABLE3.items() for stage in trained)])
     rows = []
     for test, trained in TABLE3.items():
-        likelihood = [cell[test] for cell in base]
-        rows.append(_row(test, "APPR-LOGL", likelihood, None, PAPER_LOGL[test]))
+        base = runs.deltas(likelihood, test)
+        rows.append(_row(test, "APPR-LOGL", base, None, PAPER_LOGL[test]))
         for stage, (paper, wins) in trained.items():
-            found = runs.deltas(test, stage)
-            name = f"{test}-{stage}" if stage else test
-            rows.append(_row(test, name, [cell[test] for cell in found], likelihood, paper, paper_wins=wins))
-            if test == "int-F":  # the same parameters under the decoder of largest expected F, above the true model under it
-                rows.append(_row("expected-F", name, [cell["expected-F"] for cell in found], None, None))
-    rows.append(_row("expected-F", "APPR-LOGL", [cell["expected-F"] for cell in base], None, None))
-    rows.append(_row("APPR-LOGL", "APPR-LOGL", [cell["APPR-LOGL"] for cell in base], None, PAPER_LOGL["APPR-LOGL"]))
+            found = runs.deltas(Run(test, stage), test)
+            rows.append(_row(test, f"{test}-{stage}" if stage else test, found, base, paper, paper_wins=wins))
+            rows[-1]["times smaller"] = float(np.mean(base) / np.mean(found))
+    rows.append(_row("APPR-LOGL", "APPR-LOGL", runs.deltas(likelihood, "APPR-LOGL"), None, PAPER_LOGL["APPR-LOGL"]))
+    rows.append(_decoders("APPR-LOGL", runs.of(likelihood)))
+    rows += [_decoders(f"int-F-{stage}", runs.of(Run("int-F", stage))) for stage in TABLE3["int-F"]]
     return Outcome(runs.settings(), rows)
 
 
 def _series(context: Context, name: str, values: list[Any], key: str, paper: dict[str, Any]) -> Outcome:
     """Return APPR-LOGL against matched training while one thing changes."""
-    runs = Runs(context)
+    ways = {(value, test): Run(test, BEST[test], **{key: value}) for value in values for test in SETTINGS}
+    runs = Runs(context, list(ways.values())[::-1])  # what Table 3 trains as well comes last
     rows = []
     for value in values:
-        options: dict[str, Any] = {key: value}
-        base = runs.deltas("APPR-LOGL", "", **options)
         for test in TABLE3:
-            likelihood = [cell[test] for cell in base]
-            found = [cell[test] for cell in runs.deltas(test, BEST[test], **options)]
+            base = runs.deltas(ways[value, "APPR-LOGL"], test)
+            found = runs.deltas(ways[value, test], test)
             number = [0.1, 0.2, 0.3, 0.4].index(value) if key == "mismatch" else [100, 30, 20, 10].index(value)
-            rows.append(_row(test, "APPR-LOGL", likelihood, None, paper[test][0][number], **{name: value}))
-            rows.append(_row(test, test, found, likelihood, paper[test][1][number], **{name: value}))
+            rows.append(_row(test, "APPR-LOGL", base, None, paper[test][0][number], **{name: value}))
+            rows.append(_row(test, test, found, base, paper[test][1][number], **{name: value}))
+            rows[-1]["times smaller"] = float(np.mean(base) / np.mean(found))
     return Outcome(runs.settings(**{name: values}), rows)
 
 
@@ -162,10 +220,9 @@ def table5(context: Context) -> Outcome:
 @experiment("s11-table6", "Loss above the true model's for all pairs of training and test settings")
 def table6(context: Context) -> Outcome:
     """Test each training run in each setting."""
-    runs = Runs(context)
-    found = {name: runs.deltas(name, BEST[name]) for name in SETTINGS}
+    runs = Runs(context, [Run(name, BEST[name]) for name in SETTINGS])
     rows = [
-        _row(test, name, [cell[test] for cell in found[name]], None, TABLE6[test][at], matched=test == name)
+        _row(test, name, runs.deltas(Run(name, BEST[name]), test), None, TABLE6[test][at], matched=test == name)
         for test in SETTINGS
         for at, name in enumerate(SETTINGS)
     ]

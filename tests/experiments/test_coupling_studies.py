@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
+import backfield as bf
+from backfield.api import make_setting
 from backfield.experiments import Context, reproduce
 from backfield.experiments import _random_models as models
+from backfield.experiments._model_problem import L2, LIKELIHOOD, ModelProblem
 from backfield.experiments.s11_tables import compared
+from backfield.graph.conditioning import Restriction
+from backfield.graph.labeling import as_labeling
+from backfield.objectives import Target, get_objective
 
 
 @pytest.mark.filterwarnings("ignore::backfield.ConvergenceWarning")
@@ -21,13 +27,38 @@ def test_quick_runs(name, tmp_path):
 
 def test_gradients_of_a_random_model():
     truth = models.random_truth(models.Sizes(9, 14), 0, 20)
-    problem = models.ModelProblem(truth.edges, truth.train, 5)
+    problem = ModelProblem(truth.edges, truth.train, 5)
     rng = np.random.default_rng(0)
     w, v = rng.normal(size=(2, problem.n_weights))
     for loss in ("mse", "l1", "f_measure"):
         function = problem.minimising(loss)
         low, high = (function.value_and_gradient(w + s * 1e-5 * v).value for s in (-1, 1))
         assert function.value_and_gradient(w).gradient @ v == pytest.approx((high - low) / 2e-5, abs=1e-7)
+
+
+def test_samples_of_a_model_are_examples_with_observed_inputs():
+    """Against the plain way: one example after the other, inputs observed, through the objective."""
+    truth = models.random_truth(models.Sizes(12, 30), 0, 20)
+    problem = ModelProblem(truth.edges, truth.train, 6)
+    w = np.random.default_rng(0).normal(size=problem.n_weights)
+    graph = bf.Graph.from_edges(truth.edges, 12, labels=2)
+    theta = bf.Potentials.from_flat(graph, np.zeros(24), w)
+    batch = np.arange(3, 15)
+    for loss in ("mse", "l1", "f_measure", LIKELIHOOD):
+        value, gradient = 0.0, np.zeros_like(w)
+        method = problem.inference.replace("tol=0.0001", "tol=None")
+        plain = problem._like(inference=method).minimising(loss)
+        for k in batch:
+            target = Target(
+                as_labeling(graph, truth.train.labels[k]),
+                Restriction(graph, as_labeling(graph, truth.train.observed[k]).allowed),
+            )
+            setting = make_setting(get_objective(loss), method, None)
+            part, d_theta = get_objective(loss).value_and_dtheta(theta, target, setting)
+            value, gradient = value + part / len(batch), gradient + d_theta.factors_flat / len(batch)
+        found = plain.value_and_gradient(w, batch)
+        assert found.value == pytest.approx(value + L2 * w @ w, abs=1e-10)
+        np.testing.assert_allclose(found.gradient, gradient + 2 * L2 * w, rtol=0, atol=1e-10)
 
 
 def test_mismatched_edges():
