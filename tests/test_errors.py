@@ -147,6 +147,7 @@ SETTINGS = {
     "mean field lattice": ("mean_field(schedule='lattice')", "needs a graph made by Graph.grid"),
     **{f"family={f}": (LOOPY(f"family={f}"), "family must be one of") for f in ("'foo'", "None", "[]")},
     "lattice family": (LOOPY("family='lattice'"), "family='lattice' needs a binary grid"),
+    "copies family": (LOOPY("family='copies'"), "8 or more copies of one binary pairwise graph"),
     "mean field family": ("mean_field(family='lattice')", "needs a binary 4-connected grid"),
     "memory": ("exact(memory=0)", "memory must be a whole number >= 1"),
     "max_states": ("brute_force(max_states=7)", "would enumerate 8 labelings, but max_states=7; use 'exact'"),
