@@ -49,7 +49,7 @@ class Tables:
         out: list[np.ndarray | None] = []
         for tensor, count in zip(tensors, self.counts, strict=True):
             if tensor is not None and count == 1:
-                out.append(tensor.detach().reshape(-1).numpy())
+                out.append(tensor.detach().numpy().reshape(-1))  # an array is reshaped sooner than a tensor
             else:
                 out += [None] * count if tensor is None else list(tensor.detach().reshape(count, -1).numpy())
         return out
@@ -72,21 +72,20 @@ class Tables:
                 raise InputError(f"example {k}: {error}" if len(self.graphs) > 1 else str(error)) from error
         return out
 
-    def tensors(self, arrays: Sequence[np.ndarray], like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return arrays in tensors of given shapes; a lone example is not copied, tables left empty stay empty."""
+    def tensors(self, arrays: Sequence[np.ndarray], shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
+        """Return arrays in tensors of given shapes; a lone example is not copied."""
         out, at = [], 0
-        for count, one in zip(self.counts, like, strict=True):
-            part = arrays[at : at + count]
-            found = torch.from_numpy(part[0] if count == 1 else np.stack(part))
-            out.append(found.reshape(one.shape) if found.numel() == one.numel() else found)
+        for count, shape in zip(self.counts, shapes, strict=True):
+            found = arrays[at] if count == 1 else np.stack(arrays[at : at + count])
+            out.append(torch.from_numpy(found.reshape(shape)))
             at += count
         return out
 
-    def both(self, tables: Sequence[Potentials], like: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the tensors of unary tables, then those of factor tables, shaped as those of theta."""
+    def both(self, tables: Sequence[Potentials], shapes: Sequence[torch.Size], cliques: bool = True) -> tuple[Any, ...]:
+        """Return the tensors of unary tables, then those of factor tables, in the shapes of those of theta."""
         half = len(self.counts)
-        unary = self.tensors([t.unary_flat for t in tables], like[:half])
-        return *unary, *self.tensors([t.factors_flat for t in tables], like[half:])
+        unary = self.tensors([t.unary_flat for t in tables], shapes[:half])
+        return *unary, *(self.tensors([t.factors_flat for t in tables], shapes[half:]) if cliques else ())
 
     def map(self, function: Callable[[int], Any]) -> list[Any]:
         """Return the results of all examples."""
@@ -108,16 +107,19 @@ class LossTask:
     def at(self, k: int, theta: Potentials, setting: Setting | None = None) -> tuple[Any, Potentials]:
         """Return the value and gradient of example ``k``."""
         setting = self.setting if setting is None else setting
-        return self.objective.value_and_dtheta(theta, self.targets[k], setting._replace(seed=setting.seed + k))
+        setting = setting._replace(seed=setting.seed + k) if k else setting
+        return self.objective.value_and_dtheta(theta, self.targets[k], setting)
 
-    def scaled(self, gradients: list[Potentials] | None, d_values: torch.Tensor, tensors: Any) -> tuple[torch.Tensor, ...]:
-        """Return d_value times the gradient of each example, which is computed where it is not at hand."""
-        if gradients is None:
-            thetas = self.tables.thetas(tensors)
-            gradients = self.tables.map(lambda k: self.at(k, thetas[k])[1].astype(thetas[k].dtype))
-        for gradient, scale in zip(gradients, d_values.reshape(-1).tolist(), strict=True):
+    def gradients(self, tensors: Any) -> list[Potentials]:
+        """Return the gradient of each example."""
+        thetas = self.tables.thetas(tensors)
+        return self.tables.map(lambda k: self.at(k, thetas[k])[1].astype(thetas[k].dtype))
+
+    def scaled(self, gradients: list[Potentials], d_values: torch.Tensor, shapes: Any) -> tuple[torch.Tensor, ...]:
+        """Return d_value times the gradient of each example, in its place."""
+        for gradient, scale in zip(gradients, d_values.tolist() if d_values.dim() else [d_values.item()], strict=True):
             _scale(gradient, scale)
-        return self.tables.both(gradients, tensors)
+        return self.tables.both(gradients, shapes)
 
     def second(self, k: int, theta: Potentials, direction: np.ndarray) -> tuple[float, Potentials]:
         """Return <gradient, v> and H v of example ``k``, from the gradient at theta + i h v."""
@@ -141,15 +143,18 @@ class Loss(torch.autograd.Function):
         if not all(map(math.isfinite, values)):
             raise InputError(f"{task.objective.name} is not finite: labels of probability zero, or inference diverged.")
         ctx.task, ctx.gradients = task, [d_theta.astype(thetas[0].dtype) for _, d_theta in found]
+        ctx.shapes = [tensor.shape for tensor in tensors]
         ctx.save_for_backward(*tensors)
-        return torch.tensor(values if task.batched else values[0], dtype=tensors[0].dtype)
+        dtype = tensors[0].dtype
+        return torch.tensor(values, dtype=dtype) if task.batched else torch.scalar_tensor(values[0], dtype=dtype)
 
     @staticmethod
     def backward(ctx: Any, *d_values: torch.Tensor) -> Any:
         """Return the gradients, times the adjoints of the values."""
         gradients, ctx.gradients = ctx.gradients, None  # handed out in place; a second backward computes them again
+        gradients = ctx.task.gradients(ctx.saved_tensors) if gradients is None else gradients
         if not torch.is_grad_enabled():
-            return None, *ctx.task.scaled(gradients, d_values[0], ctx.saved_tensors)
+            return None, *ctx.task.scaled(gradients, d_values[0], ctx.shapes)
         return None, *LossGradient.apply(ctx.task, gradients, d_values[0], *ctx.saved_tensors)
 
 
@@ -157,11 +162,11 @@ class LossGradient(torch.autograd.Function):
     """d_value_k times the gradient of example k, itself a function to differentiate."""
 
     @staticmethod
-    def forward(ctx: Any, task: LossTask, gradients: list[Potentials] | None, d_values: torch.Tensor, *tensors: Any) -> Any:
+    def forward(ctx: Any, task: LossTask, gradients: list[Potentials], d_values: torch.Tensor, *tensors: Any) -> Any:
         """Scale the gradients."""
         ctx.task = task
         ctx.save_for_backward(d_values, *tensors)
-        return task.scaled(gradients, d_values, tensors)
+        return task.scaled(gradients, d_values, [tensor.shape for tensor in tensors])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -174,7 +179,7 @@ class LossGradient(torch.autograd.Function):
         for (_, second), scale in zip(found, d_values.reshape(-1).tolist(), strict=True):
             _scale(second, scale)
         dots = torch.tensor([dot for dot, _ in found], dtype=d_values.dtype).reshape(d_values.shape)
-        return None, None, dots, *task.tables.both([second for _, second in found], tensors)
+        return None, None, dots, *task.tables.both([second for _, second in found], [tensor.shape for tensor in tensors])
 
 
 @dataclass
@@ -190,9 +195,10 @@ class MarginalsTask:
 
     def forward(self, k: int, theta: Potentials) -> tuple[Potentials, Any]:
         """Return the marginals of example ``k``, and the tape where there is one."""
-        if self.taped and isinstance(self.method, IterativeInference):
+        if self.taped:
+            assert isinstance(self.method, IterativeInference) and isinstance(self.strategy, Truncated)
             engine = self.method.engine(theta)
-            tape = Tape(engine, self.method, self.strategy.memory)  # type: ignore[attr-defined]
+            tape = Tape(engine, self.method, self.strategy.memory)
             return engine.marginals(tape.last, factors=self.cliques).astype(theta.dtype), tape
         model = Conditioned(theta, self.observed[k])
         if model.theta is None:
@@ -200,22 +206,16 @@ class MarginalsTask:
         mu = model.method(self.method).infer(model.theta).marginals
         return model.expand(mu).astype(theta.dtype), None
 
-    def backward(self, k: int, theta: Potentials, tape: Tape | None, d_mu: Potentials) -> Potentials:
-        """Return J' d_mu: through the tape, or by the strategy, which infers again."""
-        if tape is None:
-            return self.linear(k, theta, d_mu).d_theta
-        engine = tape.engine
-        d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)
-        engine.marginals_vjp(tape.last, d_mu.astype(engine.theta.dtype), d_state, d_theta)
-        tape.unwind(d_state, d_theta)
-        return d_theta.potentials(theta.graph)
-
-    def adjoint(self, tapes: list[Tape | None], d_mu: Any, tensors: Any) -> tuple[torch.Tensor, ...]:
-        """Return J' d_mu of all examples."""
-        thetas = self.tables.thetas(tensors, check=False)
+    def adjoint(self, tapes: list[Tape] | None, d_mu: Any, tensors: Callable[[], Any], shapes: Any) -> Any:
+        """Return J' d_mu of all examples; without tapes, theta is read from the tensors again."""
         adjoints = _adjoints(self.tables, d_mu)
-        found = self.tables.map(lambda k: self.backward(k, thetas[k], tapes[k], adjoints[k]).astype(thetas[k].dtype))
-        return self.tables.both(found, tensors)
+        thetas = self.tables.thetas(tensors(), check=False) if tapes is None else []
+
+        def one(k: int) -> Potentials:
+            found = _unwound(tapes[k], adjoints[k]) if tapes is not None else self.linear(k, thetas[k], adjoints[k]).d_theta
+            return found.astype(adjoints[k].dtype)
+
+        return self.tables.both(self.tables.map(one), shapes)
 
     def linear(self, k: int, theta: Potentials, d_mu: Potentials, strategy: Gradient | None = None) -> Outcome:
         """Differentiate <d_mu, mu(theta)>."""
@@ -234,6 +234,15 @@ class MarginalsTask:
         return found._replace(d_theta=model.expand(found.d_theta, 0.0), mu=model.expand(found.mu, 0.0))
 
 
+def _unwound(tape: Tape, d_mu: Potentials) -> Potentials:
+    """Return J' d_mu through the states of the forward pass."""
+    engine = tape.engine
+    d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)
+    engine.marginals_vjp(tape.last, d_mu.astype(engine.theta.dtype), d_state, d_theta)
+    tape.unwind(d_state, d_theta)
+    return d_theta.potentials(engine.theta.graph)
+
+
 class Marginals(torch.autograd.Function):
     """Marginals of the variables, then of the factors, in tensors as those of theta."""
 
@@ -243,18 +252,21 @@ class Marginals(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         thetas = task.tables.thetas(tensors)
         found = task.tables.map(lambda k: task.forward(k, thetas[k]))
-        ctx.task, ctx.tapes = task, [tape for _, tape in found]
+        ctx.task, ctx.tapes = task, [tape for _, tape in found] if task.taped else None
+        ctx.shapes = [tensor.shape for tensor in tensors]
         ctx.save_for_backward(*tensors)
-        return task.tables.both([mu for mu, _ in found], tensors)
+        return task.tables.both([mu for mu, _ in found], ctx.shapes, task.cliques)
 
     @staticmethod
     def backward(ctx: Any, *d_mu: torch.Tensor | None) -> Any:
         """Return J' d_mu."""
+        if not ctx.task.cliques:
+            d_mu = (*d_mu, *[None] * len(d_mu))
         if all(part is None for part in d_mu):
             return None, *d_mu
-        tapes, ctx.tapes = ctx.tapes, [None] * len(ctx.tapes)  # unwinding uses a tape up; a second backward infers again
+        tapes, ctx.tapes = ctx.tapes, None  # unwinding uses a tape up; a second backward infers again
         if not torch.is_grad_enabled():
-            return None, *ctx.task.adjoint(tapes, d_mu, ctx.saved_tensors)
+            return None, *ctx.task.adjoint(tapes, d_mu, lambda: ctx.saved_tensors, ctx.shapes)
         return None, *MarginalsGradient.apply(ctx.task, tapes, len(d_mu), *d_mu, *ctx.saved_tensors)
 
 
@@ -262,12 +274,12 @@ class MarginalsGradient(torch.autograd.Function):
     """J(theta)' d_mu, itself a function to differentiate."""
 
     @staticmethod
-    def forward(ctx: Any, task: MarginalsTask, tapes: list[Tape | None], n: int, *given: Any) -> Any:
+    def forward(ctx: Any, task: MarginalsTask, tapes: list[Tape] | None, n: int, *given: Any) -> Any:
         """Apply the adjoint of inference."""
         ctx.set_materialize_grads(False)
         ctx.task, ctx.n = task, n
         ctx.save_for_backward(*given)
-        return task.adjoint(tapes, given[:n], given[n:])
+        return task.adjoint(tapes, given[:n], lambda: given[n:], [tensor.shape for tensor in given[n:]])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -289,9 +301,9 @@ class MarginalsGradient(torch.autograd.Function):
             return theta.like(parts[0]), theta.like(parts[1])
 
         found = task.tables.map(one)
-        like = given[ctx.n :]
-        forward = task.tables.both([mu for mu, _ in found], like)
-        return None, None, None, *forward, *task.tables.both([second for _, second in found], like)
+        shapes = [tensor.shape for tensor in given[ctx.n :]]
+        forward = task.tables.both([mu for mu, _ in found], shapes)
+        return None, None, None, *forward, *task.tables.both([second for _, second in found], shapes)
 
 
 def refuse_at_convergence(strategy: Gradient | None) -> None:
@@ -309,14 +321,16 @@ def pick_strategy(method: Inference, strategy: Gradient | None) -> Gradient:
 
 def _surely_fine(u: np.ndarray, f: np.ndarray) -> bool:
     """Whether potentials are finite and not huge: told by their sum of squares, which both would make huge or NaN."""
-    return bool(_sum_of_squares(u) + _sum_of_squares(f) < (1e37 if u.dtype == np.float32 else 1e300))
+    return bool(_sum_of_squares(u, f) < (1e37 if u.dtype == np.float32 else 1e300))
 
 
 @kernel
-def _sum_of_squares(x):  # type: ignore[no-untyped-def]
+def _sum_of_squares(x, y):  # type: ignore[no-untyped-def]
     total = x.dtype.type(0)
     for k in range(len(x)):
         total += x[k] * x[k]
+    for k in range(len(y)):
+        total += y[k] * y[k]
     return total
 
 

@@ -23,11 +23,13 @@ from backfield.api import checked_weights, infer, make_setting
 from backfield.bridges._torch_functions import Loss, LossTask, Marginals, MarginalsTask, Tables, pick_strategy, table_sizes
 from backfield.decoders import Decoder
 from backfield.errors import InputError
+from backfield.execution.threads import _keep_freed_memory
 from backfield.gradients import Truncated
 from backfield.graph import Graph
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import _factor_shapes
+from backfield.inference._base import IterativeInference
 from backfield.objectives import Objective, Setting, Target, get_objective, jgmt_alias
 
 _warned_of_copies = False
@@ -82,8 +84,10 @@ class CRFLayer(torch.nn.Module):
         self.inference = get("inference", inference)
         self.gradient = None if gradient in (None, "direct") else get("gradients", gradient)
         self.n_jobs = n_jobs
+        _keep_freed_memory()
         self._grids: dict[tuple[int, int, int], Graph] = {}
         self._objectives: dict[str, tuple[Objective, Setting]] = {}
+        self._read: dict[Any, _Batch] = {}
         several = isinstance(graph_or_shape, list) or (
             isinstance(graph_or_shape, tuple) and any(not isinstance(each, int | np.integer) for each in graph_or_shape)
         )
@@ -109,7 +113,7 @@ class CRFLayer(torch.nn.Module):
         strategy = pick_strategy(self.inference, self.gradient)
         free = all(each is None for each in given)
         differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in batch.tensors)
-        taped = free and differentiate and isinstance(strategy, Truncated)
+        taped = free and differentiate and isinstance(strategy, Truncated) and isinstance(self.inference, IterativeInference)
         task = MarginalsTask(batch.tables, self.inference, strategy, given, cliques, taped)
         found = Marginals.apply(task, *batch.tensors)
         half = len(batch.tables.counts)
@@ -153,8 +157,9 @@ class CRFLayer(torch.nn.Module):
             target = Target(as_labeling(graph, one), restrictions[k], checked_weights(graph, per_label[k]))
             objective.admit(target)
             targets.append(target)
-        task = LossTask(batch.tables, objective, setting._replace(seed=seed), targets, batch.batched)
-        values = Loss.apply(task, *batch.tensors).to(batch.device)
+        setting = setting if seed == setting.seed else setting._replace(seed=seed)
+        task = LossTask(batch.tables, objective, setting, targets, batch.batched)
+        values = batch.back(Loss.apply(task, *batch.tensors))
         if reduction == "none" or not batch.batched:
             return values
         return values.sum() if reduction == "sum" else values.mean()
@@ -195,6 +200,18 @@ class CRFLayer(torch.nn.Module):
     # ---- reading what people pass ----
 
     def _batch(self, unary: Any, factors: Any) -> _Batch:
+        """Return the examples; shapes that were read before are not read again, which takes a while."""
+        if not (isinstance(unary, torch.Tensor) and isinstance(factors, torch.Tensor)):
+            return self._new_batch(unary, factors)
+        key = (unary.shape, unary.dtype, unary.device, factors.shape, factors.dtype, factors.device, self.n_jobs)
+        if key in self._read:
+            return self._read[key].of([unary, factors])
+        batch = self._new_batch(unary, factors)
+        if batch.tensors[0] is unary and batch.tensors[1] is factors:
+            self._read[key] = batch.of([])
+        return batch
+
+    def _new_batch(self, unary: Any, factors: Any) -> _Batch:
         listed = isinstance(unary, list | tuple) and not self._is_ragged(unary)
         if not listed:
             return self._equal(unary, factors)
@@ -319,19 +336,30 @@ class _Batch:
         self.unary_shapes, self.factor_shapes = unary_shapes, factor_shapes
         self.device, self.batched, self.listed = device, batched, listed
 
+    def of(self, tensors: list[torch.Tensor]) -> _Batch:
+        """Return the same with other tensors."""
+        shapes = self.unary_shapes, self.factor_shapes
+        return _Batch(self.tables, tensors, *shapes, self.device, self.batched, self.listed)
+
     def one_shapes(self) -> list[Any]:
         """Return the unary shape of each example."""
         if self.listed or not self.batched:
             return self.unary_shapes
         return [self.unary_shapes[0][1:]] * len(self.tables.graphs)  # type: ignore[index]
 
+    def back(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a result on the device of what was passed."""
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+
     def shaped(self, tensors: Sequence[torch.Tensor], shapes: list[tuple[int, ...] | None]) -> Any:
         """Give results the shapes of what was passed; tables of mixed sizes become lists."""
+        if not self.listed and shapes[0] is not None:
+            return self.back(tensors[0])
         out: list[Any] = []
         for k, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True)):
             graph = self.tables.graphs[k]
             if shape is not None:
-                out.append(tensor.to(self.device))
+                out.append(self.back(tensor))
                 continue
             sizes: Any = [(int(count),) for count in graph.labels]
             if shapes is self.factor_shapes:
@@ -359,7 +387,7 @@ class _Batch:
 def _per_variable(graph: Graph, values: Any) -> Any:
     """Return (n,) or (n, L) values from those of a grid's shape."""
     if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
+        values = (values.detach() if values.device.type == "cpu" else values.detach().cpu()).numpy()
     shape = np.shape(values) if graph.n_labels is not None else ()
     if graph.shape is not None and shape[:2] == graph.shape:
         return np.asarray(values).reshape(graph.n_variables, *shape[2:])

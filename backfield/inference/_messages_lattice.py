@@ -25,6 +25,7 @@ Cost per message about 1 ns forward, 3 ns with its adjoint (float64, one core).
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -152,17 +153,31 @@ class LatticeAdjoint(Adjoint):
     """Adjoints of log F per node, and of theta_c / rho at (0,1), (1,1), (1,0) per red edge; (0,0) is minus the sum."""
 
     def __init__(self, engine: LatticeEngine) -> None:
-        super().__init__(engine.theta)
-        self.engine = engine
+        self.engine, self.parameters = engine, {}
         self.u = np.zeros_like(engine.u)
         self.tables = np.zeros_like(engine.tables)
+
+    # What is added to theta itself comes from factor marginals and log Z alone: made when it is asked for.
+
+    @cached_property
+    def unary(self) -> np.ndarray:  # type: ignore[override]
+        """Adjoint of the unary tables beside that in the layout of the kernels."""
+        return np.zeros_like(self.engine.theta.unary_flat)
+
+    @cached_property
+    def factors(self) -> np.ndarray:  # type: ignore[override]
+        """Adjoint of the factor tables beside that in the layout of the kernels."""
+        return np.zeros_like(self.engine.theta.factors_flat)
 
     def potentials(self, graph: Graph) -> Potentials:
         """Return d_theta, row-major."""
         assert graph.shape is not None
-        into = self.unary.reshape(-1, 2), self.factors.reshape(-1, 2, 2)
-        _scatter(*self.engine._size, self.engine.power, self.u, self.tables, *into)
-        return Potentials.from_flat(graph, self.unary, self.factors)
+        unary, factors = (np.empty_like(x) for x in (self.engine.theta.unary_flat, self.engine.theta.factors_flat))
+        _scatter(*self.engine._size, self.engine.power, self.u, self.tables, unary.reshape(-1, 2), factors.reshape(-1, 2, 2))
+        for name, into in (("unary", unary), ("factors", factors)):
+            if name in self.__dict__:
+                into += self.__dict__[name]
+        return Potentials.from_flat(graph, unary, factors)
 
 
 @kernel
@@ -240,13 +255,13 @@ def _top(array):  # type: ignore[no-untyped-def]
 
 @kernel
 def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
-    """Move adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
+    """Write adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
     scale = d_u.dtype.type(1 / power)
     for r in range(rows):
         for c in range(columns):
             value = d_u[(r + c) & 1, r & 1, _place(stride, r, c)]
-            d_unary[r * columns + c, 1] += value
-            d_unary[r * columns + c, 0] -= value
+            d_unary[r * columns + c, 1] = value
+            d_unary[r * columns + c, 0] = -value
     for vertical in range(2):
         for r in range(rows - vertical):
             for c in range(columns - 1 + vertical):
@@ -254,12 +269,10 @@ def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):  
                 first = d_tables[d, 0, parity, k] * scale
                 both = d_tables[d, 1, parity, k] * scale
                 second = d_tables[d, 2, parity, k] * scale
-                d_factors[edge, 0, 1] += first if red_first else second
-                d_factors[edge, 1, 0] += second if red_first else first
-                d_factors[edge, 1, 1] += both
-                d_factors[edge, 0, 0] -= first + both + second
-    d_u[:] = 0
-    d_tables[:] = 0
+                d_factors[edge, 0, 1] = first if red_first else second
+                d_factors[edge, 1, 0] = second if red_first else first
+                d_factors[edge, 1, 1] = both
+                d_factors[edge, 0, 0] = -(first + both + second)
 
 
 @kernel
