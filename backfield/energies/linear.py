@@ -10,6 +10,8 @@ import numpy as np
 from backfield.energies._base import Energy
 
 _ROWS_AT_ONCE = 64
+#: Below this many rows numpy's loop over them takes less time than the way round it.
+_FEW = 1000
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +82,9 @@ def _column_sums(array: np.ndarray) -> np.ndarray:
 
 def _add_row(array: np.ndarray, row: np.ndarray) -> None:
     """Add a row to every row in place; numpy's loop over a short row is slow, so that many are taken as one."""
+    if len(array) < _FEW:
+        array += row
+        return
     whole = len(array) - len(array) % _ROWS_AT_ONCE
     wide = array[:whole].reshape(-1, _ROWS_AT_ONCE * len(row))
     wide += np.tile(row, _ROWS_AT_ONCE)

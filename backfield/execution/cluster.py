@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from backfield.errors import ClusterError, InputError
-from backfield.execution.threads import N_CHUNKS, _keep_freed_memory, _libraries, chunk_bounds
+from backfield.execution.threads import N_CHUNKS, _keep_freed_memory, chunk_bounds, one_blas_thread
 from backfield.execution.tree import Node, join, total
 
 #: Seconds within which a scheduler must answer.
@@ -269,7 +269,7 @@ def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | 
 def one_thread() -> Iterator[None]:
     """Set a worker to compute as threads on one machine do."""
     _keep_freed_memory()  # Dask sets glibc to hand every free page back at once
-    with _libraries().limit(limits=1):
+    with one_blas_thread():
         yield
 
 

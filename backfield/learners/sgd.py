@@ -13,7 +13,6 @@ steps. Cost per step: one evaluation of the batch and some passes over vectors o
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.execution import one_blas_thread
 from backfield.learners._base import Learner, number, whole
 from backfield.learners._problem import Evaluation, Problem, norm
 from backfield.learners._projection import Projection, check_name, projection_of
@@ -166,8 +166,11 @@ class SGD(Learner, name="sgd"):
             )
         move, velocity, square = self._move(seen.gradient, state, self.rate(state.t, problem))
         w = project(w + move)
-        state = dataclasses.replace(state, t=state.t + 1, velocity=velocity, square=square)
-        return w, self._averaged(w, state), seen
+        t, mean, averaged = state.t + 1, state.mean, state.averaged
+        if self.average and t > state.average_from:
+            averaged += 1
+            mean = w if mean is None else mean + (w - mean) / averaged
+        return w, SGDState(t, velocity, square, mean, averaged, state.average_from), seen
 
     def _move(self, g: np.ndarray, state: SGDState, rate: float) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return the step with the new velocity and mean square."""
@@ -182,13 +185,6 @@ class SGD(Learner, name="sgd"):
             return -rate * g, None, None
         velocity = -rate * g if state.velocity is None else self.momentum * state.velocity - rate * g
         return velocity, velocity, None
-
-    def _averaged(self, w: np.ndarray, state: SGDState) -> SGDState:
-        if not self.average or state.t <= state.average_from:
-            return state
-        count = state.averaged + 1
-        mean = w if state.mean is None else state.mean + (w - state.mean) / count
-        return dataclasses.replace(state, mean=mean, averaged=count)
 
     def _steps(self, problem: Problem) -> int:
         return self.epochs * math.ceil(problem.n_examples / self.batch_size)
@@ -205,7 +201,8 @@ class SGD(Learner, name="sgd"):
             at = _Progress.unpack(*restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
-            at = self._epoch(problem, at, run, project)
+            with one_blas_thread():  # else each step would ask for it anew
+                at = self._epoch(problem, at, run, project)
             row = self._row(problem, at)
             at = _Progress(at.w, at.state, epoch=at.epoch + 1)
             stop = run.record(self.answer(at.w, at.state), row, at, self.epochs)

@@ -117,6 +117,11 @@ class CutProblem:
 
     def solve(self) -> CutResult:
         """Cut from scratch."""
+        self._cut_anew()
+        value = self._possible(self.value)
+        return CutResult(self.labels, value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
+
+    def _cut_anew(self) -> None:
         terminal = self._terminal()
         self._flow.cap[:] = self._cap
         self._flow.excess[:] = terminal
@@ -124,8 +129,6 @@ class CutProblem:
         self._pending.clear()
         _max_flow.solve(self._topo.arcs, self._flow)
         self._solved = True
-        value = self._possible(self.value)
-        return CutResult(self.labels, value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
 
     def add_unary(self, variables: Any, delta: Any) -> None:
         """Add finite ``delta`` to theta_i(1) - theta_i(0) of some variables; :meth:`resolve` cuts again."""
@@ -152,17 +155,21 @@ class CutProblem:
         self._add(nodes, (new - old)[nodes])
 
     def resolve(self) -> np.ndarray:
-        """Cut again after changed unaries; return the variables whose label changed, in rising order."""
+        """Cut for the first time, or again after changed unaries; return the variables whose label changed, in rising order.
+
+        Unlike :meth:`solve`, it does not compute the value.
+        """
         if not self._solved or self._soft > 0.5 * self._big:
             before = self.labels
-            self.solve()
-            return np.flatnonzero(self.labels != before)
-        if not self._pending:
+            self._cut_anew()
+            changed = np.flatnonzero(self.labels != before)
+        elif self._pending:
+            nodes = np.concatenate(self._pending)
+            self._pending.clear()
+            changed = self._recut(nodes)
+        else:
             return np.empty(0, dtype=np.int64)
-        nodes = np.concatenate(self._pending)
-        self._pending.clear()
-        changed = self._recut(nodes)
-        if len(changed) and np.isfinite(self._big):
+        if self._big < np.inf:  # something is forbidden
             self._possible(self.value)
         return changed
 
@@ -267,7 +274,9 @@ class CutProblem:
 
 
 def _numbers(numbers: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
-    array = np.array(np.broadcast_to(np.asarray(numbers, dtype=np.float64), shape))
+    array = np.array(numbers, dtype=np.float64)
+    if array.shape != shape:
+        array = np.array(np.broadcast_to(array, shape))
     if np.isnan(array).any():
         raise InputError(f"{what} holds NaN.")
     return array

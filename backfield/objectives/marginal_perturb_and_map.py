@@ -80,7 +80,7 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value under this step's noise and its gradient."""
         value = 0.0
-        d_theta = np.zeros(len(theta.vector()))
+        d_theta = np.zeros(len(theta.unary_flat) + len(theta.factors_flat))
         models = list(_models(theta, target))
         for m in range(self.n_samples):
             noise = gumbel(theta, setting.seed, m)
@@ -99,7 +99,11 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
         moved = Potentials.from_flat(graph, theta.unary_flat + noise, theta.factors_flat)
         own = noise[graph.layout.var_ptr[terms.variables] + terms.labels]  # z_d(k), which B_G leaves out
         cut = self._cut(moved)
-        best = cut.solve().labels if cut is not None else solve(moved, self.solver).labels
+        if cut is None:
+            best = solve(moved, self.solver).labels
+        else:
+            cut.resolve()
+            best = cut.labels
         value = float(terms.weights @ own)
         if self.reduction:
             wrong = best[terms.variables] != terms.labels
@@ -178,11 +182,11 @@ class Changes(NamedTuple):
 def _differences(theta: Potentials, best: np.ndarray, weights: np.ndarray, changes: Changes) -> tuple[float, np.ndarray]:
     """Return sum_t weight_t theta·(f(best) - f(other_t)) and the gradient of it."""
     graph = theta.graph
-    d_theta = np.zeros(len(theta.vector()))
+    n_unary = len(theta.unary_flat)
+    d_theta = np.zeros(n_unary + len(theta.factors_flat))
     if not graph.is_pairwise or graph.n_labels is None:
         return _differences_of_any(theta, best, weights, changes, d_theta), d_theta
     around = graph.compiled("edges of variables", lambda: _edges_of_variables(graph))
-    n_unary = len(theta.unary_flat)
     unary, factors = (part.astype(np.float64, copy=False) for part in (theta.unary_flat, theta.factors_flat))
     value = _add_differences(
         *around, graph.n_labels, *changes, weights, best, unary, factors, d_theta[:n_unary], d_theta[n_unary:]

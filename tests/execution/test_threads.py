@@ -4,8 +4,9 @@ import threading
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from backfield.execution.threads import chunk_bounds, sum_over_chunks, tree_sum
+from backfield.execution.threads import chunk_bounds, one_blas_thread, sum_over_chunks, tree_sum
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 13, 63, 64, 65, 200])
@@ -53,3 +54,18 @@ def test_a_sum_inside_a_sum():
     thread.start()
     thread.join(30)
     assert result == [200]
+
+
+def test_one_blas_thread_holds_until_the_outermost_one_is_left():
+    with one_blas_thread():
+        with one_blas_thread():
+            pass
+        assert sum_over_chunks(lambda first, last: _blas_threads(), 1, 1, set.union) <= {1}
+        assert _blas_threads() <= {1}
+        with pytest.raises(ZeroDivisionError), one_blas_thread():
+            raise ZeroDivisionError
+        assert _blas_threads() <= {1}
+
+
+def _blas_threads() -> set[int]:
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
