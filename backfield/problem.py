@@ -244,12 +244,18 @@ class Problem:
         """Number of examples."""
         return len(self.examples)
 
-    def over(self, examples: Sequence[Example], labelled: Sequence[int]) -> Problem:
-        """Return the same objective over other examples with so many labelled variables."""
+    def over(self, examples: Sequence[Example], labelled: Sequence[int], ridge: float = 1.0) -> Problem:
+        """Return the same objective over other examples with so many labelled variables, with l2 times ``ridge``."""
         other = copy.copy(self)
         other.__class__ = Problem  # a special one may hold for its own examples only
         other.examples, other._labelled, other._shared = examples, np.array(labelled, dtype=np.int64), None
+        other.ridge, other.l2 = ridge * self.ridge, ridge * self.l2
         return other
+
+    @property
+    def size(self) -> int:
+        """What sums over all examples are divided by: their labelled variables, or their number."""
+        return self._count(self._labelled)
 
     @property
     def labelled(self) -> np.ndarray:

@@ -32,7 +32,7 @@ LOSSES = {
 #: Candidates for l2 times the number of letters in training.
 RIDGES = {"S-SVM+BCFW": (2.0, 4.0, 8.0), "": (0.5, 1.0, 2.0)}
 #: Candidates for the passes over the data; a larger set needs fewer.
-PASSES = {
+PASSES: dict[str, dict[str, tuple[int, ...]]] = {
     "quick": {"CRF": (20,), "": (3,)},
     "small": {"CRF": (80,), "S-SVM+BCFW": (20,), "": (100,)},
     "large": {"CRF": (80, 160), "S-SVM+BCFW": (8, 16), "": (60, 120)},

@@ -3,7 +3,11 @@
     w_1      from the examples whose labels are all known
     fill     what is hidden in the others, by w_1 and given what is known of them: probabilities q (perturb-and-MAP), or
              the most probable labels
-    w_12     from all examples, the filled ones weighted by kappa
+    w_12     from all examples, the filled ones weighted by kappa:   (L_1 + kappa L_2) / N_1 + l2 |w|^2         eq. (7)
+
+where N_1 is what L_1, the loss of the complete examples, was divided by for w_1 (their labelled variables): with kappa near
+0, w_12 is w_1, and the more is filled in, the less the ridge weighs. Learners see this times N_1 / (N_1 + kappa N_2), a mean
+over all examples, for which steps of the same length are right.
 
 Boxes, scribbles and sets of labels are what is known of an example; nothing need be. Objectives that take soft targets
 (``marginal_perturb_and_map``) get q, which is more cautious than labels; others (``max_margin``, ``perturb_and_map``) get
@@ -83,11 +87,13 @@ class SelfTraining(Learner, name="self_training"):
         self.check(problem)
         complete = np.array(problem.collect(_is_complete, None))
         first = Fit(np.array(w, dtype=np.float64), [], True, "")
+        size = 0
         if complete.any():
             path = None if checkpoint is None else f"{checkpoint}.first"
             stage = _Stage(1, 0, callbacks, progress)
             some = problem.over(_some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
             first = self._inner().fit(some, w, seed=seed, checkpoint=path, **stage.hooks(), **options)
+            size = some.size
         elif not np.any(w):
             raise InputError(
                 "self_training needs at least one example with all labels, or weights to start from (start='independent')."
@@ -95,7 +101,7 @@ class SelfTraining(Learner, name="self_training"):
         if complete.all() or _stopped(first):
             return first
         filled = self._filled(problem, first.w, complete, seed)
-        every = problem.over(_filled(problem.examples, filled, self.kappa), _labelled(problem, filled))
+        every = self._together(problem, filled, size)
         stage = _Stage(2, len(first.trace), callbacks, progress)
         second = self._inner().fit(every, first.w, seed=seed, checkpoint=checkpoint, **stage.hooks(), **options)
         how = "soft" if self._soft(problem) else "hard"
@@ -121,6 +127,14 @@ class SelfTraining(Learner, name="self_training"):
         """Return the targets of the examples that are not complete."""
         numbers = np.flatnonzero(~complete)
         return dict(zip(numbers.tolist(), problem.collect(_fill, numbers, self, w, seed), strict=True))
+
+    def _together(self, problem: Problem, filled: dict[int, Target], size: int) -> Problem:
+        """Return the problem of all examples; ``size`` is N_1, 0 where no example is complete."""
+        labelled = _labelled(problem, filled)
+        whole = problem.over(problem.examples, labelled).size
+        total = size + self.kappa * (whole - size)
+        examples = _filled(problem.examples, filled, whole / total, self.kappa * whole / total)
+        return problem.over(examples, labelled, size / total if size else 1.0)
 
     def fill(self, problem: Problem, at: int, w: np.ndarray, seed: int) -> Target:
         """Return the target of example ``at``, filled in by w."""
@@ -183,8 +197,8 @@ def _some(examples: Sequence[Example], numbers: np.ndarray) -> Sequence[Example]
     return list(some) if isinstance(examples, list) else some
 
 
-def _filled(examples: Sequence[Example], targets: dict[int, Target], kappa: float) -> Sequence[Example]:
-    filled = _Filled(examples, targets, kappa)
+def _filled(examples: Sequence[Example], targets: dict[int, Target], given: float, added: float) -> Sequence[Example]:
+    filled = _Filled(examples, targets, given, added)
     return list(filled) if isinstance(examples, list) else filled
 
 
@@ -202,10 +216,10 @@ class _Some(Sequence[Example]):
 
 
 class _Filled(Sequence[Example]):
-    """The examples, some with other targets and weighted by kappa."""
+    """The examples, some with other targets, those weighted by ``added`` and the others by ``given``."""
 
-    def __init__(self, examples: Sequence[Example], targets: dict[int, Target], kappa: float) -> None:
-        self.examples, self.targets, self.kappa = examples, targets, kappa
+    def __init__(self, examples: Sequence[Example], targets: dict[int, Target], given: float, added: float) -> None:
+        self.examples, self.targets, self.given, self.added = examples, targets, given, added
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -213,8 +227,8 @@ class _Filled(Sequence[Example]):
     def __getitem__(self, k: Any) -> Any:
         example, target = self.examples[k], self.targets.get(int(k))
         if target is None:
-            return example
-        return dataclasses.replace(example, target=target, weight=self.kappa * example.weight)
+            return dataclasses.replace(example, weight=self.given * example.weight)
+        return dataclasses.replace(example, target=target, weight=self.added * example.weight)
 
 
 @dataclass(frozen=True)

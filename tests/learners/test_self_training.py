@@ -54,6 +54,23 @@ def test_boxes_and_unlabelled_images(loss, inner):
     assert np.array_equal(model.weights_, again.weights_)
 
 
+@pytest.mark.parametrize("l2", [0.05, {"unary": 0.05, "pairwise": 0.2}])
+def test_the_second_fit_minimises_equation_7(l2):
+    X, masks = horses(4, size=6)
+    hidden = [np.full(mask.shape, -1) for mask in masks[2:]]
+    options = {"l2": l2, "n_labels": 2, "start": "zero", "dtype": "float64"}
+    first = bf.GridCRF(loss="pseudolikelihood", learner="lbfgs(tol=1e-10)", **options).fit(X[:2], masks[:2])
+    learner = 'self_training(learner="lbfgs(tol=1e-10)", kappa={})'
+    small = bf.GridCRF(loss="pseudolikelihood", learner=learner.format(1e-9), **options).fit(X, [*masks[:2], *hidden])
+    np.testing.assert_allclose(small.weights_, first.weights_, atol=1e-6)
+    filled = bf.GridCRF(loss="pseudolikelihood", learner=learner.format(1.0), **options).fit(X, [*masks[:2], *hidden])
+    # twice as many variables of the same size: the mean over all, with half of the ridge
+    labels = [*masks[:2], *first.set_params(decoder="map").predict(X[2:])]
+    halved = {key: value / 2 for key, value in l2.items()} if isinstance(l2, dict) else l2 / 2
+    whole = bf.GridCRF(loss="pseudolikelihood", learner="lbfgs(tol=1e-10)", **{**options, "l2": halved}).fit(X, labels)
+    np.testing.assert_allclose(filled.weights_, whole.weights_, atol=1e-6)
+
+
 def test_complete_labels_need_one_stage_only():
     X, masks = horses(3)
     plain = grid("max_margin", SGD).fit(X, masks)
