@@ -20,7 +20,7 @@ targets of these examples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,8 @@ from backfield.errors import InputError
 from backfield.graph.labeling import as_labeling, one_hot
 from backfield.inference.perturb_and_map import PerturbAndMap
 from backfield.learners._base import Learner, number, whole
-from backfield.learners._run import Callback, Fit, Row
+from backfield.learners._composite import Composite, Parts, stopped
+from backfield.learners._run import Fit
 from backfield.map_solvers.auto import solve
 from backfield.objectives._base import Conditioned, Target, argmax_labels, balanced, both
 from backfield.problem import Example, Problem
@@ -40,7 +41,7 @@ TARGETS = ("auto", "soft", "hard")
 
 
 @dataclass(frozen=True, repr=False)
-class SelfTraining(Learner, name="self_training"):
+class SelfTraining(Composite, name="self_training"):
     """Fit on complete examples, fill in the others, fit on all.
 
     Parameters
@@ -72,43 +73,27 @@ class SelfTraining(Learner, name="self_training"):
         part: Learner = get("learners", self.learner)
         return part
 
-    def fit(  # type: ignore[override]
-        self,
-        problem: Problem,
-        w: np.ndarray,
-        *,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: Any = None,
-        seed: int = 0,
-        progress: Callable[[Row], Any] | None = None,
-        **options: Any,
-    ) -> Fit:
+    def _compose(self, problem: Problem, w: np.ndarray, parts: Parts) -> Fit:
         """Minimise in two stages; the first has its checkpoint beside the other, named ``.first``."""
-        self.check(problem)
         complete = np.array(problem.collect(_is_complete, None))
-        first = Fit(np.array(w, dtype=np.float64), [], True, "")
+        first = Fit(w, [], True, "")
         size = 0
         if complete.any():
-            path = None if checkpoint is None else f"{checkpoint}.first"
-            stage = _Stage(1, 0, callbacks, progress)
             some = problem.over(_some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
-            first = self._inner().fit(some, w, seed=seed, checkpoint=path, **stage.hooks(), **options)
+            first = parts.fit(self._inner(), some, w, {"stage": 1}, ".first")
             size = some.size
         elif not np.any(w):
             raise InputError(
                 "self_training needs at least one example with all labels, or weights to start from (start='independent')."
             )
-        if complete.all() or _stopped(first):
+        if complete.all() or stopped(first):
             return first
-        filled = self._filled(problem, first.w, complete, seed)
+        filled = self._filled(problem, first.w, complete, parts.seed)
         every = self._together(problem, filled, size)
-        stage = _Stage(2, len(first.trace), callbacks, progress)
-        second = self._inner().fit(every, first.w, seed=seed, checkpoint=checkpoint, **stage.hooks(), **options)
+        second = parts.fit(self._inner(), every, first.w, {"stage": 2})
         how = "soft" if self._soft(problem) else "hard"
         message = f"filled in {len(filled)} of {problem.n_examples} examples with {how} targets; {second.message}"
-        trace = [{**row, "stage": 1} for row in first.trace]
-        trace += [{**row, "iteration": row["iteration"] + len(first.trace), "stage": 2} for row in second.trace]
-        return Fit(second.w, trace, second.converged, message)
+        return Fit(second.w, parts.trace, second.converged, message)
 
     def check(self, problem: Any) -> None:
         """Refuse problems that cannot be filled in."""
@@ -180,11 +165,6 @@ def _is_complete(problem: Problem, number: int) -> bool:
     return not bool(open_.any())
 
 
-def _stopped(fit: Fit) -> bool:
-    """Whether a callback has stopped the first fit."""
-    return fit.message.startswith("stopped by a callback")
-
-
 def _labelled(problem: Problem, filled: dict[int, Target]) -> list[int]:
     count = problem.labelled.tolist()
     for n, target in filled.items():
@@ -229,22 +209,3 @@ class _Filled(Sequence[Example]):
         if target is None:
             return dataclasses.replace(example, weight=self.given * example.weight)
         return dataclasses.replace(example, target=target, weight=self.added * example.weight)
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """Numbers the rows of both fits through."""
-
-    stage: int
-    before: int
-    callbacks: Sequence[Callback]
-    progress: Callable[[Row], Any] | None
-
-    def hooks(self) -> dict[str, Any]:
-        """Return callbacks and progress for one of the fits."""
-        calls = [lambda i, w, row, call=call: call(i + self.before, w, self._row(row)) for call in self.callbacks]
-        progress = self.progress
-        return {"callbacks": calls, "progress": None if progress is None else lambda row: progress(self._row(row))}
-
-    def _row(self, row: Row) -> Row:
-        return {**row, "iteration": row["iteration"] + self.before, "stage": self.stage}

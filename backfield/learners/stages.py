@@ -13,7 +13,6 @@ None is the loss of the problem. :class:`Restarts` begins at several random poin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +21,14 @@ import numpy as np
 from backfield._component import get
 from backfield.errors import InputError
 from backfield.learners._base import Learner, number, whole
+from backfield.learners._composite import Composite, Parts, stopped
 from backfield.learners._problem import Problem
-from backfield.learners._run import Callback, Fit, Row
+from backfield.learners._run import Fit
 from backfield.objectives import get_objective
 
 
 @dataclass(frozen=True, repr=False)
-class Stages(Learner, name="stages"):
+class Stages(Composite, name="stages"):
     """Learners in turn, each with a loss of its own.
 
     Parameters
@@ -74,30 +74,16 @@ class Stages(Learner, name="stages"):
         problems = [problem if loss is None else problem.minimising(get_objective(loss)) for loss in self._losses()]
         return [(get("learners", spec), each) for spec, each in zip(self.learners, problems, strict=True)]
 
-    def fit(  # type: ignore[override]
-        self,
-        problem: Problem,
-        w: np.ndarray,
-        *,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: Any = None,
-        seed: int = 0,
-        progress: Callable[[Row], Any] | None = None,
-        **options: Any,
-    ) -> Fit:
+    def _compose(self, problem: Any, w: np.ndarray, parts: Parts) -> Fit:
         """Minimise stage by stage; each but the last has a checkpoint of its own beside the given one."""
-        self.check(problem)
         stages = self._stages(problem)
-        trace: list[Row] = []
-        found = Fit(np.array(w, dtype=np.float64), [], True, "")
-        for k, (part, each) in enumerate(stages):
-            path = checkpoint if checkpoint is None or k == len(stages) - 1 else f"{checkpoint}.stage{k + 1}"
-            marks = {"stage": k + 1}
-            found, rows = _nested(part, each, found.w, marks, len(trace), callbacks, path, seed, progress, options)
-            trace += rows
-            if found.message.startswith("stopped by a callback"):
+        found = Fit(w, [], True, "")
+        for k, (part, each) in enumerate(stages, 1):
+            found = parts.fit(part, each, found.w, {"stage": k}, f".stage{k}" if k < len(stages) else "")
+            if stopped(found):
                 break
-        return Fit(found.w, trace, found.converged, f"stage {trace[-1]['stage'] if trace else 1}: {found.message}")
+        last = parts.trace[-1]["stage"] if parts.trace else 1
+        return Fit(found.w, parts.trace, found.converged, f"stage {last}: {found.message}")
 
 
 def _check_last(info: Any) -> None:
@@ -108,7 +94,7 @@ def _check_last(info: Any) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Restarts(Learner, name="restarts"):
+class Restarts(Composite, name="restarts"):
     """The best of several fits from random weights.
 
     Parameters
@@ -137,65 +123,16 @@ class Restarts(Learner, name="restarts"):
         """Refuse what the learner refuses."""
         get("learners", self.learner).check(problem)
 
-    def fit(  # type: ignore[override]
-        self,
-        problem: Problem,
-        w: np.ndarray,
-        *,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: Any = None,
-        seed: int = 0,
-        progress: Callable[[Row], Any] | None = None,
-        **options: Any,
-    ) -> Fit:
+    def _compose(self, problem: Any, w: np.ndarray, parts: Parts) -> Fit:
         """Fit from each start; keep the lowest value (the fewest errors, where there is none)."""
-        self.check(problem)
-        trace: list[Row] = []
-        best, lowest, chosen = Fit(np.array(w, dtype=np.float64), [], False, "no start was finite"), np.inf, 0
-        for k in range(self.n):
-            start = self.scale * np.random.default_rng((seed, k)).normal(size=problem.n_weights)
-            path = None if checkpoint is None else f"{checkpoint}.start{k + 1}"
-            part = get("learners", self.learner)
-            found, rows = _nested(
-                part, problem, start, {"start": k + 1}, len(trace), callbacks, path, seed, progress, options
-            )
-            trace += rows
-            seen = problem.value_and_gradient(found.w, None, seed)
+        best, lowest, chosen = Fit(w, [], False, "no start was finite"), np.inf, 0
+        for k in range(1, self.n + 1):
+            start = self.scale * np.random.default_rng((parts.seed, k - 1)).normal(size=problem.n_weights)
+            found = parts.fit(get("learners", self.learner), problem, start, {"start": k}, f".start{k}")
+            seen = problem.value_and_gradient(found.w, None, parts.seed)
             value = float(seen.value if problem.objective_info.integrable else seen.errors)
             if value < lowest:
-                best, lowest, chosen = found, value, k + 1
-            if found.message.startswith("stopped by a callback"):
+                best, lowest, chosen = found, value, k
+            if stopped(found):
                 break
-        return Fit(best.w, trace, best.converged, f"start {chosen} of {self.n}: {best.message}")
-
-
-def _nested(
-    part: Learner,
-    problem: Any,
-    w: np.ndarray,
-    marks: dict[str, int],
-    before: int,
-    callbacks: Sequence[Callback],
-    checkpoint: Any,
-    seed: int,
-    progress: Callable[[Row], Any] | None,
-    options: dict[str, Any],
-) -> tuple[Fit, list[Row]]:
-    """Fit a part of a larger fit; its rows are marked and counted on from those ``before``."""
-
-    def marked(row: Row) -> Row:
-        return {**row, **marks, "iteration": row["iteration"] + before}
-
-    def wrapped(callback: Callback) -> Callback:
-        return lambda iteration, weights, row: callback(iteration + before, weights, marked(row))
-
-    found = part.fit(
-        problem,
-        w,
-        callbacks=[wrapped(callback) for callback in callbacks],
-        checkpoint=checkpoint,
-        seed=seed,
-        progress=None if progress is None else lambda row: progress(marked(row)),
-        **options,
-    )
-    return found, [marked(row) for row in found.trace]
+        return Fit(best.w, parts.trace, best.converged, f"start {chosen} of {self.n}: {best.message}")
