@@ -223,3 +223,17 @@ def test_quick_runs_of_s18(name):
     if name == "s18-table5":
         apart = [row["ours"] for row in found["rows"] if "difference" in row["what"]]
         assert max(apart) < 1e-9
+
+
+def test_quick_calibration():
+    found, outcome = reproduce("calibration", Context(quick=True))
+    assert len(found["rows"]) == 4 and "calibration.png" in outcome.pictures
+
+
+def test_quick_ocr_words(tmp_path):
+    found, outcome = reproduce("ocr-words", Context(real_data("ocr_letters"), quick=True))
+    alone, chain = (row["ours"] for row in found["rows"] if "letters" in row["what"])
+    assert chain < alone
+    pytest.importorskip("matplotlib")
+    outcome.pictures["ocr-words.png"](tmp_path / "words.png")
+    assert (tmp_path / "words.png").stat().st_size > 5000
