@@ -19,7 +19,25 @@ from mkdocs.structure.files import File
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 #: Rows of a table that are shown at once; more are folded away.
-MANY = 40
+MANY = 120
+#: Figures of papers that are drawn by the experiment of a table.
+DRAWN_BY = {
+    "d13-fig4": "d13-table1", "d13-fig5": "d13-table2", "d13-fig6": "d13-table3", "k05-fig2": "k05-table1",
+    "k05-fig3": "k05-table1", "l13-fig3": "l13-table1",
+}  # fmt: skip
+#: What the gallery shows first, and what is to be seen there; all other pictures follow.
+GALLERY = {
+    "l13-table1": "Denoising and horses: the input, the truth, and what each pair of function classes makes of it.",
+    "d13-table1": "Marginals of noisy binary images, by loss and inference.",
+    "d13-table2": "Horses: marginals by loss and inference.",
+    "cnn-and-crf": "Horses: a network alone, with a field fitted to its scores, and trained together with the field.",
+    "d13-table3": "Outdoor scenes of eight classes.",
+    "ocr-words": "Letters, the best guess for each and its probability in percent; wrong ones are red.",
+    "calibration": "A model is reliable where its curve is on the diagonal; dots are as large as their share of the pixels.",
+    "l13-fig1": "The energies that were learned, as functions of their input: three function classes.",
+    "k05-fig1": "Some gradients are those of no function: ascent along them ends in a cycle.",
+    "s11-fig1": "The loss along a line between two sets of weights, for several losses.",
+}
 #: Settings that say how a result came about, in this order; all others are folded away.
 SHOWN = ("quick", "commit", "machine")
 #: The order of the page of the API: title -> names; all others come last.
@@ -115,7 +133,7 @@ def result_page(name: str) -> str:
     """Return the page of one result."""
     found = read(name)
     folder = "results/" if name == "bench" else ""
-    pictures = sorted(RESULTS.glob(f"{name}.png")) + sorted(RESULTS.glob(f"{name}-*.png"))
+    pictures = pictures_of(name)
     command = "backfield bench --json" if name == "bench" else f"backfield reproduce {name} --out docs/results"
     settings = found.get("settings") or {key: value for key, value in found.items() if key != "rows"}
     took = f", {number(found['seconds'])} seconds" if "seconds" in found else ""
@@ -156,15 +174,24 @@ def number(value: Any) -> str:
     return f"{value:.4g}"
 
 
+def pictures_of(name: str) -> list[Path]:
+    """Return the committed pictures of an experiment: ``NAME.png``, ``NAME-*.png`` and the figures that it draws."""
+    stems = [name, *(figure for figure, drawn_by in DRAWN_BY.items() if drawn_by == name)]
+    return [path for stem in stems for path in sorted([*RESULTS.glob(f"{stem}.png"), *RESULTS.glob(f"{stem}-*.png")])]
+
+
 def gallery() -> str:
-    """Return the page with all pictures."""
+    """Return the page with all pictures, each under the experiment that drew it."""
     lines = ["# Gallery", "", "What people get. Each picture was drawn by the command below it.", ""]
-    shown = [(DOCS / "images" / "demo.png", "Denoising: input, truth, and marginals of four models", "backfield demo")]
-    for path in sorted(RESULTS.glob("*.png")):
-        name = max((p.stem for p in RESULTS.glob("*.json") if path.stem.startswith(p.stem)), key=len, default=path.stem)
-        shown.append((path, title(name), f"backfield reproduce {name}"))
-    for path, words, command in shown:
-        lines += [f"## {words}", "", f"![{words}]({path.relative_to(DOCS).as_posix()})", "", f"`{command}`", ""]
+    demo = "Denoising: input, truth, and marginals of four models"
+    lines += [f"## {demo}", "", f"![{demo}](images/demo.png)", "", "`backfield demo`", ""]
+    names = sorted(path.stem for path in RESULTS.glob("*.json"))
+    for name in [*(name for name in GALLERY if name in names), *(name for name in names if name not in GALLERY)]:
+        pictures = pictures_of(name)
+        if pictures:
+            lines += [f"## {title(name)}", "", GALLERY.get(name, ""), ""]
+            lines += [f"![{title(name)}](results/{picture.name})\n" for picture in pictures]
+            lines += [f"`backfield reproduce {name}`, [all numbers](results/{name}.md)", ""]
     return "\n".join(lines)
 
 

@@ -40,6 +40,12 @@ def test_every_committed_result_has_a_page(hooks):
         assert hooks.number(value) in page
 
 
+def test_every_committed_picture_is_in_the_gallery_once(hooks):
+    gallery = hooks.gallery()
+    for path in (ROOT / "docs" / "results").glob("*.png"):
+        assert gallery.count(f"(results/{path.name})") == 1, path.name
+
+
 def test_the_api_names_everything_public(hooks):
     import backfield
     from backfield._component import lookup, names, rooms
