@@ -112,7 +112,7 @@ class Assembling(SpecParams):
         unknown = np.flatnonzero((self.classes_[position] != labels) & ~hidden)
         if len(unknown):
             raise InputError(
-                f"example {number} holds the label {labels[unknown[0]]!r}, which is not among the classes "
+                f"example {number} holds the label {labels[unknown[0]].item()!r}, which is not among the classes "
                 f"{_short(self.classes_)}; -1 means don't care."
             )
         return np.where(hidden, -1, position)

@@ -123,7 +123,9 @@ class CRF(ClassifierMixin, Assembling):
         survey = self._survey(samples, labels)
         self._learn_classes(survey.seen)
         if survey.seen:
-            get_objective(self.loss).check_labels(self._encoded(np.concatenate(survey.seen), 0))
+            seen = np.concatenate(survey.seen)
+            known = seen[np.isin(seen, self.classes_)] if seen.ndim == 1 else seen  # others are refused with their example
+            get_objective(self.loss).check_labels(self._encoded(known, 0))
         examples = self._examples(samples, labels, sample_weight, survey)
         w = self._start(examples, survey)
         problem = self._problem(examples, survey)

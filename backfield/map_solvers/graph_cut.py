@@ -297,7 +297,8 @@ def _not_submodular(graph: Graph, factor: int, lost: float, count: int) -> str:
     more = f" (one of {count} such couplings)" if count > 1 else ""
     return (
         f"factor {factor} over variables ({i}, {j}) is not submodular{more}: theta(0,0) + theta(1,1) is {lost:.6g} "
-        "below theta(0,1) + theta(1,0); cut such terms off with graph_cut(truncate=True), or use max_product."
+        "below theta(0,1) + theta(1,0); cut such terms off with graph_cut(truncate=True), use max_product, or train with "
+        "projection='supermodular' (sgd, frank_wolfe)."
     )
 
 
