@@ -14,8 +14,8 @@ steps. Cost per step: one evaluation of the batch and some passes over vectors o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ SCHEDULES = ("constant", "inverse", "sqrt", "lambda", "cosine")
 OPTIMIZERS = ("sgd", "adam")
 
 
-@dataclass(frozen=True)
-class SGDState:
+class SGDState(NamedTuple):
     """What lasts from step to step: their number, velocity and mean square of gradients, and the average of weights."""
 
     t: int = 0
@@ -236,8 +235,7 @@ class SGD(Learner, name="sgd"):
         }
 
 
-@dataclass(frozen=True)
-class _Progress:
+class _Progress(NamedTuple):
     """Where a fit is: weights and state, the place in the epoch, and sums over its examples so far."""
 
     w: np.ndarray
@@ -245,7 +243,7 @@ class _Progress:
     epoch: int = 0
     position: int = 0
     value: float = 0.0
-    gradient: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    gradient: np.ndarray = np.zeros(0)
     errors: float = 0.0
     sweeps: int = 0
 

@@ -117,11 +117,11 @@ class CutProblem:
 
     def solve(self) -> CutResult:
         """Cut from scratch."""
-        self._cut_anew()
-        value = self._possible(self.value)
-        return CutResult(self.labels, value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
+        labels = self.cut()
+        return CutResult(labels, self.value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
 
-    def _cut_anew(self) -> None:
+    def cut(self) -> np.ndarray:
+        """Cut from scratch; return the labels, without their value."""
         terminal = self._terminal()
         self._flow.cap[:] = self._cap
         self._flow.excess[:] = terminal
@@ -129,6 +129,8 @@ class CutProblem:
         self._pending.clear()
         _max_flow.solve(self._topo.arcs, self._flow)
         self._solved = True
+        self._check_possible()
+        return self.labels
 
     def add_unary(self, variables: Any, delta: Any) -> None:
         """Add finite ``delta`` to theta_i(1) - theta_i(0) of some variables; :meth:`resolve` cuts again."""
@@ -155,22 +157,17 @@ class CutProblem:
         self._add(nodes, (new - old)[nodes])
 
     def resolve(self) -> np.ndarray:
-        """Cut for the first time, or again after changed unaries; return the variables whose label changed, in rising order.
-
-        Unlike :meth:`solve`, it does not compute the value.
-        """
+        """Cut again after changed unaries; return the variables whose label changed, in rising order."""
         if not self._solved or self._soft > 0.5 * self._big:
             before = self.labels
-            self._cut_anew()
-            changed = np.flatnonzero(self.labels != before)
-        elif self._pending:
-            nodes = np.concatenate(self._pending)
-            self._pending.clear()
-            changed = self._recut(nodes)
-        else:
+            return np.flatnonzero(self.cut() != before)
+        if not self._pending:
             return np.empty(0, dtype=np.int64)
-        if self._big < np.inf:  # something is forbidden
-            self._possible(self.value)
+        nodes = np.concatenate(self._pending)
+        self._pending.clear()
+        changed = self._recut(nodes)
+        if len(changed):
+            self._check_possible()
         return changed
 
     def _recut(self, nodes: np.ndarray) -> np.ndarray:
@@ -249,12 +246,11 @@ class CutProblem:
             self._soft += float(np.abs(delta).sum())
             self._pending.append(nodes)
 
-    def _possible(self, value: float) -> float:
-        if value == -np.inf:
+    def _check_possible(self) -> None:
+        if self._big < np.inf and self.value == -np.inf:  # else nothing is forbidden
             self._solved = False
             how = " after truncation" if self.n_truncated else ""
             raise InputError(f"no labels are possible{how}: every labeling has a forbidden (-inf) entry.")
-        return value
 
     def _tables(self, unary: Any) -> np.ndarray:
         array = np.array(unary, dtype=np.float64)
@@ -270,7 +266,7 @@ class CutProblem:
             raise InputError(f"variables must be a list of integers, got {index.dtype} of shape {index.shape}.")
         if index.size and not (index.min() >= 0 and index.max() < self.graph.n_variables):
             raise InputError(f"variables must be 0 .. {self.graph.n_variables - 1}, got {index.min()} .. {index.max()}.")
-        return index.astype(np.int64)
+        return index.astype(np.int64, copy=False)
 
 
 def _numbers(numbers: Any, shape: tuple[int, ...], what: str) -> np.ndarray:

@@ -99,11 +99,7 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
         moved = Potentials.from_flat(graph, theta.unary_flat + noise, theta.factors_flat)
         own = noise[graph.layout.var_ptr[terms.variables] + terms.labels]  # z_d(k), which B_G leaves out
         cut = self._cut(moved)
-        if cut is None:
-            best = solve(moved, self.solver).labels
-        else:
-            cut.resolve()
-            best = cut.labels
+        best = cut.cut() if cut is not None else solve(moved, self.solver).labels
         value = float(terms.weights @ own)
         if self.reduction:
             wrong = best[terms.variables] != terms.labels
