@@ -32,7 +32,7 @@ def run(context: Context) -> Outcome:
     X = [GridSample(*each) for each in zip(made.features, made.horizontal, made.vertical, strict=True)]
     truth = np.stack(made.masks[count:]).ravel()
     common: dict[str, Any] = {"l2": 1e-4, "learner": f"lbfgs(max_iter={n_iter})", "dtype": "float64", "random_state": 0}
-    rows, curves = [], {}
+    rows: list[dict[str, Any]] = []
     for name, settings in MODELS.items():
         context.progress(name)
         crf = GridCRF(n_jobs=context.n_jobs, **common, **settings).fit(X[:count], made.masks[:count])
@@ -41,35 +41,33 @@ def run(context: Context) -> Outcome:
             p = np.stack(crf.predict_proba(X[count:]))[..., 1].ravel()
             curve = _curve(p, truth)
             error = sum(share * abs(mean - rate) for share, mean, rate in curve)
-            row = {"learned by": name, "tested with": tested, "what": "calibration error", "paper": None}
-            rows.append({**row, "ours": round(float(error), 5), "test error": round(float(((p > 0.5) != truth).mean()), 5)})
-            curves[name, tested] = curve
+            row: dict[str, Any] = {"learned by": name, "tested with": tested, "what": "calibration error", "paper": None}
+            row |= {"ours": round(float(error), 5), "test error": round(float(((p > 0.5) != truth).mean()), 5)}
+            rows.append({**row, "curve": curve})
     settings = {"images": count, "size": size, "seed": 0, "bins": N_BINS, **common}
-    return Outcome(settings, rows, {"calibration.png": lambda path: _draw(path, rows, curves)})
+    return Outcome(settings, rows, {"calibration.png": lambda path: _draw(path, rows)})
 
 
-def _curve(p: np.ndarray, truth: np.ndarray) -> list[tuple[float, float, float]]:
+def _curve(p: np.ndarray, truth: np.ndarray) -> list[list[float]]:
     """Return the share of pixels, mean probability and frequency of class 1 of each bin that is not empty."""
     where = np.minimum((p * N_BINS).astype(int), N_BINS - 1)
     found = [(where == b) for b in range(N_BINS)]
-    return [(float(at.mean()), float(p[at].mean()), float(truth[at].mean())) for at in found if at.any()]
+    return [[round(float(x), 5) for x in (at.mean(), p[at].mean(), truth[at].mean())] for at in found if at.any()]
 
 
-def _draw(path: Path, rows: list[dict[str, Any]], curves: dict[Any, Any]) -> None:
+def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
     tests = list(dict.fromkeys(row["tested with"] for row in rows))
-    made, axes = figure(1, len(tests), width=3.6, height=4.2)
+    made, axes = figure(1, len(tests), width=3.6, height=3.6)
     for axis, tested in zip(axes[0], tests, strict=True):
         axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-        for name, style in zip(MODELS, ("o-", "s-"), strict=True):
-            share, mean, rate = np.array(curves[name, tested]).T
-            error = next(r["ours"] for r in rows if (r["learned by"], r["tested with"]) == (name, tested))
-            (line,) = axis.plot(mean, rate, style, markersize=3, label=f"{name}: off by {100 * error:.1f} %")
+        for row, style in zip([row for row in rows if row["tested with"] == tested], ("o-", "s-"), strict=True):
+            share, mean, rate = np.array(row["curve"]).T
+            label = f"{row['learned by'].split(',')[0]}: {100 * row['ours']:.1f} % off"
+            (line,) = axis.plot(mean, rate, style, markersize=3, label=label)
             axis.scatter(mean, rate, s=400 * share, color=line.get_color(), alpha=0.25, linewidths=0)
         axis.set_title(f"marginals after {tested}" if "sweeps" in tested else "converged marginals", fontsize=9)
         axis.set_xlabel("probability of class 1")
         axis.set_ylabel("how often it is class 1")
-        axis.set_xlim(0, 1)
-        axis.set_ylim(0, 1)
-        axis.set_aspect("equal")
-        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), title="learned by", title_fontsize=8)
+        axis.set_box_aspect(1)
+        axis.legend(fontsize=7, loc="lower right", title="learned by", title_fontsize=7)
     save(made, path)
