@@ -57,7 +57,7 @@ def _curve(p: np.ndarray, truth: np.ndarray) -> list[list[float]]:
 
 def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
     tests = list(dict.fromkeys(row["tested with"] for row in rows))
-    made, axes = figure(1, len(tests), width=3.6, height=3.6)
+    made, axes = figure(1, len(tests), width=3.6, height=3.9)
     for axis, tested in zip(axes[0], tests, strict=True):
         axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
         for row, style in zip([row for row in rows if row["tested with"] == tested], ("o-", "s-"), strict=True):
