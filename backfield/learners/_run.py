@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from backfield.errors import ClusterError, InputError
+from backfield.errors import InputError
 from backfield.learners._checkpoint import probe, read_checkpoint, write_checkpoint
 from backfield.learners._problem import Problem, norm, project
 
@@ -193,7 +193,7 @@ class Run:
     def save_late(self) -> None:
         """Write a checkpoint while an error is on its way up, which must not be hidden by another."""
         self._saved_once = True
-        with suppress(ClusterError):  # what is on lost machines cannot be kept; the last checkpoint is
+        with suppress(Exception):  # a state on lost machines cannot be fetched; the last checkpoint is kept
             self.save()
 
     def _content(self, outcome: Outcome | None) -> Restored:
