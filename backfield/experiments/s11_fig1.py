@@ -23,7 +23,7 @@ def run(context: Context) -> Outcome:
     truth = random_truth(sizes, SEED, count)
     problem = ModelProblem(truth.edges, truth.train, 100, context.n_jobs)
     alphas = np.linspace(-0.5, 1.5, points)
-    start = np.random.default_rng(SEED).normal(size=problem.n_weights)
+    start = models.START * np.random.default_rng(SEED).normal(size=problem.n_weights)
     epochs = 3 if context.quick else models.EPOCHS
     ends: dict[str, Callable[[], np.ndarray]] = {
         "random values": lambda: start,

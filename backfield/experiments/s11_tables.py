@@ -131,6 +131,8 @@ class Runs:
             "passes": 3 if self.context.quick else models.EPOCHS,
             "in": models.IN,
             "restarts": models.RESTARTS,
+            "standard deviation of starts": models.START,
+            "step of rough losses": models.ROUGH,
         }
         if len(commits := self.context.commits()) > 1:
             shown["commits_of_cells"] = commits
