@@ -9,7 +9,7 @@ Every run, that of the likelihood included, makes ``EPOCHS`` passes over the sam
 of step sizes over all of its stages.
 
 # Differs from [S11]: Adam in the place of stochastic meta-descent, which costs twice a gradient in complex arithmetic (the
-# learner ``smd`` is there, too), and 40 passes in the place of 25. "in" is the first ``IN`` passes, along the likelihood; a
+# learner ``smd`` is there, too). "in" is the first ``IN`` passes, along the likelihood; a
 # hybrid gives half of the others to the MSE and a quarter to each of the next two. Random starts have the standard deviation
 # ``START`` (the paper prints none); without "in", of ``RESTARTS`` (5 in the paper) the one that is best after ``TRIAL``
 # passes goes on. F and L1 are rough: they are followed in steps of ``ROUGH`` times the length, and the mean of the weights
@@ -33,9 +33,9 @@ from backfield.inference.gibbs import sample
 from backfield.learners import SGD
 from backfield.losses._thresholds import balanced_count, expected_count, ranking
 
-EPOCHS = 40
+EPOCHS = 25
 BATCH = 50
-STEP, DECAY = 0.03, 0.005
+STEP, DECAY = 0.05, 0.01
 ROUGH = 0.1
 START = 0.1
 IN = 3
@@ -78,7 +78,7 @@ class Truth:
         return self.train.labels.shape[1]
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=12)
 def random_truth(sizes: Sizes, seed: int, count: int = 1000) -> Truth:
     """Draw a model, roles and samples."""
     rng = np.random.default_rng([seed, *sizes])

@@ -49,15 +49,21 @@ def run(context: Context) -> Outcome:
 
 def _picture(lines: dict[str, dict[str, list[float]]], alphas: np.ndarray) -> Callable[[Path], None]:
     def draw(path: Path) -> None:
-        made, axes = figure(2, 2)
+        made, axes = figure(2, 2, width=4.2)
         for ax, (name, curves) in zip(axes.ravel(), lines.items(), strict=True):
             other = ax.twinx()
+            drawn = []
             for key, values in curves.items():
-                (other if key == "APPR-LOGL" else ax).plot(alphas, values, "k--" if key == "APPR-LOGL" else "-", label=key)
-            ax.set_title(f"towards {name}", fontsize=8)
-            ax.tick_params(labelsize=6)
-            other.tick_params(labelsize=6)
-            ax.legend(fontsize=6)
+                side, style = (other, "k--") if key == "APPR-LOGL" else (ax, "-")
+                drawn += side.plot(alphas, values, style, label=key)
+            ax.set_title(f"alpha = 1: {name}", fontsize=8)
+            ax.set_ylabel("F, L1, MSE", fontsize=7)
+            other.set_ylabel("APPR-LOGL", fontsize=7)
+            for side in (ax, other):
+                side.tick_params(labelsize=6)
+        for ax in axes[-1]:
+            ax.set_xlabel("alpha (0: true parameters)", fontsize=7)
+        axes[0, 0].legend(handles=drawn, fontsize=6)
         save(made, path)
 
     return draw

@@ -95,26 +95,30 @@ def _true_scores(sizes: Sizes, n_iter: int, count: int) -> dict[str, float]:
 class Runs:
     """What each way of training gives on every model: cells that are kept, in one file for all tables.
 
-    Where cells are missing (``--so-far``), the models that lack one are left out, and the settings say which.
+    Where cells are missing (``--so-far``), a row is about the models that have all that it compares, and says how many.
     """
 
     def __init__(self, context: Context, runs: list[Run]) -> None:
         kept = None if context.partial is None else context.partial.with_name(".s11-tables.cells")
         self.context = replace(context, partial=kept)
-        listed = QUICK_MODELS if context.quick else MODELS
-        keys = {(sizes, run): f"{sizes.n}-{sizes.edges} {' '.join(map(str, run))}" for sizes in listed for run in runs}
-        self.cells = self.context.cells({key: (*what, context.quick) for what, key in keys.items()}, measure)
-        self.keys = keys
-        self.models = [sizes for sizes in listed if all(keys[sizes, run] in self.cells for run in runs)]
-        self.left_out = [f"{sizes.n}-{sizes.edges}" for sizes in listed if sizes not in self.models]
+        self.models = QUICK_MODELS if context.quick else MODELS
+        self.keys = {(s, run): f"{s.n}-{s.edges} {' '.join(map(str, run))}" for run in runs for s in self.models}
+        self.cells = self.context.cells({key: (*what, context.quick) for what, key in self.keys.items()}, measure)
 
-    def of(self, run: Run) -> list[dict[str, Any]]:
-        """Return the cells of one way of training."""
-        return [self.cells[self.keys[sizes, run]] for sizes in self.models]
+    def of(self, *runs: Run) -> list[list[dict[str, Any]]]:
+        """Return the cells of some ways of training, on the models that have all of them."""
+        keys = [[self.keys[sizes, run] for run in runs] for sizes in self.models]
+        done = [each for each in keys if all(key in self.cells for key in each)]
+        return [[self.cells[each[k]] for each in done] for k in range(len(runs))]
 
-    def deltas(self, run: Run, test: str) -> list[float]:
-        """Return, for each model, what a training run loses above the true model."""
-        return [cell["delta"][test] for cell in self.of(run)]
+    def rows(self, test: str, trained: dict[str, tuple[Run, Any]], **more: Any) -> list[dict[str, Any]]:
+        """Return a row for each way of training (with the paper's figure); all are compared with the first."""
+        found = [[cell["delta"][test] for cell in cells] for cells in self.of(*(run for run, _ in trained.values()))]
+        return [
+            _row(test, name, ours, found[0] if k else None, paper, **more)
+            for k, ((name, (_, paper)), ours) in enumerate(zip(trained.items(), found, strict=True))
+            if ours
+        ]
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """Return what all tables share."""
@@ -122,7 +126,7 @@ class Runs:
         shown = {
             "seed": SEED,
             "models": [f"{m.n}-{m.edges}" for m in self.models],
-            "models left out": self.left_out,
+            "cells not done": sorted(set(self.keys.values()) - set(self.cells)),
             "samples": f"{count} + {count}",
             "seconds of all trainings": round(sum(cell["seconds"] for cell in self.cells.values()), 1),
         }
@@ -152,8 +156,8 @@ def compared(ours: list[float], theirs: list[float]) -> dict[str, Any]:
 def _row(test: str, name: str, found: list[float], base: list[float] | None, paper: Any, **more: Any) -> dict[str, Any]:
     row = {"test": test, "train": name, **more, "paper": paper, "ours": float(np.mean(found))}
     if base is not None:
-        row |= compared(found, base)
-    return {**row, "each": [round(value, 6) for value in found]}
+        row |= {"times smaller": float(np.mean(base) / np.mean(found)), **compared(found, base)}
+    return {**row, "models": len(found), "each": [round(value, 6) for value in found]}
 
 
 def _decoders(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -176,56 +180,55 @@ def _decoders(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
 def table3(context: Context) -> Outcome:
     """Train for each setting in each way."""
     likelihood = Run("APPR-LOGL")
-    runs = Runs(context, [likelihood, *(Run(test, stage) for test, trained in TABLE3.items() for stage in trained)])
+    ways = {test: {stage: Run(test, stage) for stage in trained} for test, trained in TABLE3.items()}
+    runs = Runs(context, [likelihood, *(run for trained in ways.values() for run in trained.values())])
     rows = []
-    for test, trained in TABLE3.items():
-        base = runs.deltas(likelihood, test)
-        rows.append(_row(test, "APPR-LOGL", base, None, PAPER_LOGL[test]))
-        for stage, (paper, wins) in trained.items():
-            found = runs.deltas(Run(test, stage), test)
-            rows.append(_row(test, f"{test}-{stage}" if stage else test, found, base, paper, paper_wins=wins))
-            rows[-1]["times smaller"] = float(np.mean(base) / np.mean(found))
-    rows.append(_row("APPR-LOGL", "APPR-LOGL", runs.deltas(likelihood, "APPR-LOGL"), None, PAPER_LOGL["APPR-LOGL"]))
-    rows.append(_decoders("APPR-LOGL", runs.of(likelihood)))
-    rows += [_decoders(f"int-F-{stage}", runs.of(Run("int-F", stage))) for stage in TABLE3["int-F"]]
+    for test, trained in ways.items():
+        named = {"-".join(filter(None, (test, stage))): (run, TABLE3[test][stage][0]) for stage, run in trained.items()}
+        found = runs.rows(test, {"APPR-LOGL": (likelihood, PAPER_LOGL[test]), **named})
+        for row, (_, wins) in zip(found[1:], TABLE3[test].values(), strict=False):
+            row["paper_wins"] = wins
+        rows += found
+    rows += runs.rows("APPR-LOGL", {"APPR-LOGL": (likelihood, PAPER_LOGL["APPR-LOGL"])})
+    decoded = {"APPR-LOGL": likelihood, **{f"int-F-{stage}": run for stage, run in ways["int-F"].items()}}
+    rows += [_decoders(name, cells) for name, cells in zip(decoded, runs.of(*decoded.values()), strict=True) if cells]
     return Outcome(runs.settings(), rows)
 
 
-def _series(context: Context, name: str, values: list[Any], key: str, paper: dict[str, Any]) -> Outcome:
-    """Return APPR-LOGL against matched training while one thing changes."""
+def _series(context: Context, name: str, values: dict[Any, int], key: str, paper: dict[str, Any]) -> Outcome:
+    """Return APPR-LOGL against matched training while one thing changes; ``values`` tell their column in the paper."""
     ways = {(value, test): Run(test, BEST[test], **{key: value}) for value in values for test in SETTINGS}
-    runs = Runs(context, list(ways.values())[::-1])  # what Table 3 trains as well comes last
+    runs = Runs(context, list(ways.values()))
     rows = []
-    for value in values:
+    for value, at in sorted(values.items(), key=lambda item: item[1]):
         for test in TABLE3:
-            base = runs.deltas(ways[value, "APPR-LOGL"], test)
-            found = runs.deltas(ways[value, test], test)
-            number = [0.1, 0.2, 0.3, 0.4].index(value) if key == "mismatch" else [100, 30, 20, 10].index(value)
-            rows.append(_row(test, "APPR-LOGL", base, None, paper[test][0][number], **{name: value}))
-            rows.append(_row(test, test, found, base, paper[test][1][number], **{name: value}))
-            rows[-1]["times smaller"] = float(np.mean(base) / np.mean(found))
-    return Outcome(runs.settings(**{name: values}), rows)
+            base, own = ((ways[value, each], paper[test][k][at]) for k, each in enumerate(("APPR-LOGL", test)))
+            rows += runs.rows(test, {"APPR-LOGL": base, test: own}, **{name: value})
+    return Outcome(runs.settings(), rows)
 
 
 @experiment("s11-table4", "Loss above the true model's when edges are wrong")
 def table4(context: Context) -> Outcome:
     """Exchange a share of the edges."""
-    return _series(context, "mismatch", [0.2] if context.quick else [0.1, 0.2, 0.3, 0.4], "mismatch", TABLE4)
+    values = {0.2: 1} if context.quick else {0.1: 0, 0.2: 1, 0.3: 2, 0.4: 3}
+    return _series(context, "mismatch", values, "mismatch", TABLE4)
 
 
 @experiment("s11-table5", "Loss above the true model's by the number of BP iterations")
 def table5(context: Context) -> Outcome:
     """Truncate inference, in training and testing."""
-    return _series(context, "iterations of BP", [10] if context.quick else [100, 30, 20, 10], "n_iter", TABLE5)
+    values = {10: 3} if context.quick else {10: 3, 20: 2, 30: 1, 100: 0}  # what Table 3 trains as well comes last
+    return _series(context, "iterations of BP", values, "n_iter", TABLE5)
 
 
 @experiment("s11-table6", "Loss above the true model's for all pairs of training and test settings")
 def table6(context: Context) -> Outcome:
     """Test each training run in each setting."""
-    runs = Runs(context, [Run(name, BEST[name]) for name in SETTINGS])
-    rows = [
-        _row(test, name, runs.deltas(Run(name, BEST[name]), test), None, TABLE6[test][at], matched=test == name)
-        for test in SETTINGS
-        for at, name in enumerate(SETTINGS)
-    ]
+    ways = {name: Run(name, BEST[name]) for name in SETTINGS}
+    runs = Runs(context, list(ways.values()))
+    rows = []
+    for test in SETTINGS:
+        named = {name: (ways[name], TABLE6[test][at]) for at, name in enumerate(SETTINGS)}
+        others = {name: way for name, way in named.items() if name != test}
+        rows += runs.rows(test, {test: named[test], **others})  # the matched one first: the others are compared with it
     return Outcome(runs.settings(), rows)
