@@ -115,6 +115,8 @@ class Tape:
         self, start: int, stop: int, before: np.ndarray, after: np.ndarray, d_state: np.ndarray, d_theta: Adjoint
     ) -> None:
         """Undo sweeps start .. stop - 1, given the states before the first and after the last of them."""
+        if stop - start == 1:
+            return self.engine.sweep_vjp(before, after, start, d_state, d_theta)
         if stop - start > max(2, self.capacity // 2):
             middle = (start + stop) // 2
             state = before.copy()

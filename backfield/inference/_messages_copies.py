@@ -72,6 +72,7 @@ class CopiesEngine(MessageEngine):
         self.one = one
         self.u = np.empty((one.n, one.copies), theta.dtype)
         self.tables = np.empty((len(one.slots) // 2, 3, one.copies), theta.dtype)
+        self.old = np.empty((len(one.slots), one.copies), theta.dtype)  # what a sweep reads
         _gather(*self._by_copy(theta), self.u, self.tables)
 
     def _by_copy(self, theta: Potentials) -> tuple[np.ndarray, np.ndarray]:
@@ -80,11 +81,12 @@ class CopiesEngine(MessageEngine):
 
     def init(self) -> np.ndarray:
         """Return uniform messages."""
-        return np.ones((len(self.one.slots), self.one.copies), self.u.dtype)
+        return np.ones_like(self.old)
 
     def sweep(self, state: np.ndarray, t: int) -> None:
         """Update every message once."""
-        _sweep(self.one, self.u, self.tables, state.copy(), state)
+        np.copyto(self.old, state)
+        _sweep(self.one, self.u, self.tables, self.old, state)
 
     def record(self, states: np.ndarray, first: int) -> None:
         """Do several sweeps and keep every state; messages go from one to the next."""
@@ -98,8 +100,8 @@ class CopiesEngine(MessageEngine):
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
         assert isinstance(d_theta, CopiesAdjoint)
-        incoming = d_state.copy()
-        _sweep_vjp(self.one, self.u, self.tables, before, incoming, d_state, d_theta.u, d_theta.tables)
+        np.copyto(self.old, d_state)
+        _sweep_vjp(self.one, self.u, self.tables, before, self.old, d_state, d_theta.u, d_theta.tables)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
