@@ -22,7 +22,7 @@ from backfield.estimators import GridSample
 from backfield.experiments import _d13 as d13
 from backfield.experiments._base import Context, Outcome, experiment, need_data, need_torch
 from backfield.experiments._d13 import BEST, BEST_L2, LIKELIHOOD, SMOOTHED, Images
-from backfield.features import EdgeFeatures, PixelFeatures
+from backfield.features import EdgeFeatures, LazyFeatures, PixelFeatures
 
 SWEEPS = (20, 40, 10)
 METHODS = {"TRW": "tree_reweighted(n_iter={n})", "MNF": "mean_field(n_iter={n})"}
@@ -111,15 +111,18 @@ def _images(context: Context) -> tuple[Images, Images, np.ndarray]:
     train, test = (data.train[:10], data.test[:10]) if context.quick else (data.train, data.test)
     pixels, edges = PixelFeatures(), EdgeFeatures().fit([data.images[i] for i in train])
 
-    def images(chosen: np.ndarray) -> Images:
-        X = []
-        for done, i in enumerate(chosen):
-            context.progress(f"features of image {done + 1} of {len(chosen)}")
-            X.append(GridSample(pixels.transform_one(data.images[i]), *edges.transform_one(data.images[i])))
-        masks = [data.masks[i] for i in chosen]
-        return Images(X, masks, masks)
+    def sample(image: np.ndarray) -> GridSample:
+        return GridSample(pixels.transform_one(image), *edges.transform_one(image))
 
-    return images(train), images(test), data.images[test[0]]
+    def images(chosen: np.ndarray) -> Images:
+        masks = [data.masks[i] for i in chosen]
+        return Images(LazyFeatures(sample, [data.images[i] for i in chosen]), masks, masks)
+
+    context.progress(f"features of {len(train)} images")
+    in_memory = images(train)
+    in_memory = in_memory._replace(X=list(in_memory.X))
+    # Features of the test images would be another 1.6 GB: they are computed where they are needed.
+    return in_memory, images(test), data.images[test[0]]
 
 
 def _settings(loss: str, mode: str, n: int, start: Any, context: Context) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -144,7 +147,7 @@ def _learner(context: Context, further: bool) -> str:
 
 
 def _best(train: Images, context: Context) -> dict[str, Any]:
-    """Return the settings of the best model: inputs, width, epochs and step chosen on held-out training images."""
+    """Return the settings of the best model: those of the backgrounds, with narrower layers for larger images."""
     settings = d13.network_in_front(train, 2, CHANNELS, epochs=1 if context.quick else 16)
     return {**settings, "n_jobs": context.n_jobs, "inference": METHODS["TRW"].format(n=5)}
 
