@@ -19,11 +19,11 @@ def load(context: Context, n_images: int | None) -> tuple[Images, np.ndarray, li
     """Return the images as samples, the fold of each, and the pictures."""
     data = backgrounds.load(need_data(context, "stanford_background"), n_images=n_images)
     small = [subsample(image, STRIDE) for image in data.images]
-    edges = EDGES.fit(small[: min(len(small), 200)])  # thresholds, without labels
+    EDGES.fit(small[: min(len(small), 200)])  # thresholds, without labels
     X = []
     for number, (image, reduced) in enumerate(zip(data.images, small, strict=True)):
         context.progress(f"features of image {number + 1} of {len(small)}")
-        X.append(GridSample(PIXELS.transform_one(image), *edges.transform_one(reduced)))
+        X.append(GridSample(PIXELS.transform_one(image), *EDGES.transform_one(reduced)))
     return (
         Images(X, [subsample(y, STRIDE) for y in data.labels], list(data.labels), STRIDE),
         data.folds,
@@ -31,11 +31,27 @@ def load(context: Context, n_images: int | None) -> tuple[Images, np.ndarray, li
     )
 
 
-def mirrored(images: Images, pictures: list[np.ndarray]) -> Images:
-    """Return samples as seen in a mirror; HOG is not symmetric, so that features are computed anew from the pictures."""
-    X = []
-    for sample, picture in zip(images.X, pictures, strict=True):
-        across, down = (np.ascontiguousarray(part[:, ::-1]) for part in (sample.horizontal, sample.vertical))
-        X.append(GridSample(PIXELS.transform_one(np.ascontiguousarray(picture[:, ::-1])), across, down))
-    y, full = ([np.ascontiguousarray(labels[:, ::-1]) for labels in part] for part in (images.y, images.full))
-    return Images(X, y, full, images.stride)
+def varied(pictures: list[np.ndarray], labels: list[np.ndarray], copies: int, seed: int) -> Images:
+    """Return ``copies`` random parts of each picture, .6 to 1 of its sides, enlarged to its size, half of them mirrored."""
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    X, y, full = [], [], []
+    for picture, truth in [pair for pair in zip(pictures, labels, strict=True) for _ in range(copies)]:
+        height, width = truth.shape
+        share = rng.uniform(0.6, 1.0)
+        h, w = round(share * height), round(share * width)
+        top, left, step = rng.integers(height - h + 1), rng.integers(width - w + 1), rng.choice([-1, 1])
+        window = np.s_[top : top + h, left : left + w]
+        image, known = (
+            np.asarray(Image.fromarray(part).resize((width, height), how))[:, ::step]
+            for part, how in (
+                (picture[window], Image.Resampling.BILINEAR),
+                (truth[window].astype(np.int32), Image.Resampling.NEAREST),
+            )
+        )
+        image = np.ascontiguousarray(image)
+        X.append(GridSample(PIXELS.transform_one(image), *EDGES.transform_one(subsample(image, STRIDE))))
+        y.append(subsample(known, STRIDE))
+        full.append(known)
+    return Images(X, y, full, STRIDE)
