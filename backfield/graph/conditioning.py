@@ -104,11 +104,13 @@ class Restriction:
         """Return the reduced potentials and the constant that the fixed labels contribute."""
         values = theta.vector()
         use = self.target >= 0
-        out = np.zeros(self.n_unary + self.n_table + 1, dtype=theta.dtype)
+        # The constant may be a sum over most of the model: float32 would lose it in rounding.
+        out = np.zeros(self.n_unary + self.n_table + 1, dtype=np.result_type(theta.dtype, np.float64))
         np.add.at(out, self.target[use], values[use])
         reduced = None
         if self.graph is not None:
-            reduced = Potentials.from_flat(self.graph, out[: self.n_unary], out[self.n_unary : -1])
+            tables = out[:-1].astype(theta.dtype, copy=False)
+            reduced = Potentials.from_flat(self.graph, tables[: self.n_unary], tables[self.n_unary :])
         return reduced, out[-1]
 
     def expand(self, reduced: Potentials | None, constant: float = 1.0) -> Potentials:

@@ -91,14 +91,15 @@ class Potentials:
         """Inner product over all tables, with ``0 * -inf = 0``."""
         return float(_dot(self.unary_flat, other.unary_flat) + _dot(self.factors_flat, other.factors_flat))
 
-    def score(self, labels: np.ndarray) -> float:
-        """theta·f(labels): the sum of the table entries that a labeling selects."""
+    def score(self, labels: np.ndarray) -> Any:
+        """theta·f(labels): the sum of the table entries that a labeling selects, in double precision."""
         layout = self.graph.layout
-        total = self.unary_flat[layout.var_ptr[:-1] + labels].sum()
+        exact = np.result_type(self.dtype, np.float64)
+        total = self.unary_flat[layout.var_ptr[:-1] + labels].sum(dtype=exact)
         if self.graph.n_factors:
             entry = np.add.reduceat(labels[layout.scope] * layout.stride, layout.scope_ptr[:-1])
-            total = total + self.factors_flat[layout.table_ptr[:-1] + entry].sum()
-        return float(total)
+            total = total + self.factors_flat[layout.table_ptr[:-1] + entry].sum(dtype=exact)
+        return total.item()
 
     @property
     def is_finite(self) -> bool:

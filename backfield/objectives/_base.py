@@ -162,6 +162,12 @@ def refuse_impossible(score: Any) -> None:
         raise InputError("the known labels together have probability zero (-inf).")
 
 
+def indicators(theta: Potentials, labels: np.ndarray) -> Potentials:
+    """Return f(labels) in the type of theta."""
+    unary, factors = one_hot(theta.graph, labels)
+    return Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
+
+
 def is_complete(target: Target) -> bool:
     """Whether one label is known of every variable, and nothing is conditioned on: clamping leaves f(labels)."""
     return target.observed is None and bool(target.labeling.known.all())

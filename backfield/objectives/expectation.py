@@ -24,7 +24,6 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
-from backfield.graph.labeling import one_hot
 from backfield.inference._base import Engine, IterativeInference
 from backfield.inference.gibbs import gibbs_chain
 from backfield.map_solvers.auto import solve
@@ -37,6 +36,7 @@ from backfield.objectives._base import (
     argmax_labels,
     both,
     count_errors,
+    indicators,
     is_complete,
     refuse_impossible,
 )
@@ -200,9 +200,3 @@ class ContrastiveDivergence(Replacement, name="contrastive_divergence"):
         sampled = gibbs_chain(theta, labels, self.k, setting.seed)
         difference = indicators(theta, sampled).vector() - indicators(theta, labels).vector()
         return count_errors(sampled, target), theta.like(difference)
-
-
-def indicators(theta: Potentials, labels: np.ndarray) -> Potentials:
-    """Return f(labels) in the type of theta."""
-    unary, factors = one_hot(theta.graph, labels)
-    return Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))

@@ -19,7 +19,16 @@ from backfield.gradients.truncated import log_partition_and_gradient
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.inference._base import ExactInference, Inference, IterativeInference
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, both
+from backfield.objectives._base import (
+    Conditioned,
+    Objective,
+    Setting,
+    Target,
+    both,
+    indicators,
+    is_complete,
+    refuse_impossible,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,8 +66,13 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
         """Return A(theta) - A(theta, z) and its gradient."""
         assert setting.inference is not None
         free, d_free = _log_partition(theta, target.observed, setting.inference, setting)
-        clamped, d_clamped = _log_partition(theta, both(theta.graph, target), self._clamped_method(setting), setting)
-        return free - clamped, theta.like(d_free.vector() - d_clamped.vector())
+        if is_complete(target):
+            labels = target.labeling.labels
+            clamped, d_clamped = theta.score(labels), indicators(theta, labels)
+            refuse_impossible(clamped)
+        else:
+            clamped, d_clamped = _log_partition(theta, both(theta.graph, target), self._clamped_method(setting), setting)
+        return free - clamped, theta.like((d_free.vector() - d_clamped.vector()).astype(theta.dtype, copy=False))
 
 
 def _log_partition(
