@@ -121,10 +121,10 @@ def rows(head: dict[str, Any], paper: tuple[float | None, float | None], cell: d
     ]
 
 
-def draw(path: Any, panels: Sequence[Sequence[tuple[str, np.ndarray]]]) -> None:
+def draw(path: Any, panels: Sequence[Sequence[tuple[str, np.ndarray]]], side: float = 1.9) -> None:
     """Draw rows of pictures: grey where they are numbers, colours where they have three channels."""
     width = max(len(row) for row in panels)
-    made, axes = figure(len(panels), width, width=1.9, height=1.7)
+    made, axes = figure(len(panels), width, width=side, height=0.9 * side)
     for line, row in zip(axes, panels, strict=True):
         for axis in line:
             axis.axis("off")

@@ -110,4 +110,4 @@ def _draw(found: dict[tuple[float, str], dict[str, Any]], mask: np.ndarray, numb
         row = [("truth", mask), (f"input, n={n:g}", bsds.noisy(mask, n, (0, number)))]
         row += [(loss, d13.unpacked(cell["shown"])[..., 1]) for (m, loss), cell in found.items() if m == n]
         panels.append(row)
-    d13.draw(path, panels)
+    d13.draw(path, panels, side=1.3)  # noise makes large files
