@@ -300,11 +300,11 @@ def _not_submodular(graph: Graph, factor: int, lost: float, count: int) -> str:
 
 def _score(graph: Graph, unary: np.ndarray, factors: np.ndarray, labels: np.ndarray) -> float:
     """theta.score(labels) of a binary pairwise model, to the bit, without the layout of the graph."""
-    total = np.where(labels, unary[:, 1], unary[:, 0]).sum()
+    total = np.where(labels, unary[:, 1], unary[:, 0]).sum(dtype=np.float64)
     if graph.n_factors:
         chosen = np.empty(graph.n_factors, dtype=factors.dtype)
         _choose(graph.shape or (0, 0), NO_SCOPE if graph.shape else graph.factors, factors, labels, chosen)
-        total = total + chosen.sum()
+        total = total + chosen.sum(dtype=np.float64)
     return float(total)
 
 
