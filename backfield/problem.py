@@ -13,6 +13,7 @@ see nothing else.
 from __future__ import annotations
 
 import copy
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -267,12 +268,14 @@ class Problem:
         labelled = self._labelled if batch is None else self._labelled[batch]
         count = self._count(labelled)
         total = self.fold(_chunk, self.add, batch, w, seed)
-        value = total.value / count + float(w @ (self.ridge * w))
-        gradient = total.gradient / count + 2 * self.ridge * w
-        if not np.isfinite(value) or not np.isfinite(gradient).all():
-            value = np.inf  # a learner takes it for too long a step
-        errors = total.wrong / max(1, int(labelled.sum())) if not np.isnan(total.wrong) else float("nan")
-        return Evaluation(float(value), gradient, errors, total.sweeps, total.truncated)
+        shrunk = self.ridge * w
+        value = float(total.value / count + w @ shrunk)
+        gradient = total.gradient / count
+        gradient += 2 * shrunk
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            value = math.inf  # a learner takes it for too long a step
+        errors = total.wrong if math.isnan(total.wrong) else total.wrong / max(1, int(labelled.sum()))
+        return Evaluation(value, gradient, errors, total.sweeps, total.truncated)
 
     def fold(self, function: Callable[..., Any], add: Callable[..., Any], batch: Any, *arguments: Any) -> Any:
         """Return the tree sum of ``function(problem, numbers of a chunk, *arguments)`` over all examples or a batch.

@@ -80,32 +80,31 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value under this step's noise and its gradient."""
         value = 0.0
-        d_theta = np.zeros(len(theta.unary_flat) + len(theta.factors_flat))
+        n_unary = len(theta.unary_flat)
+        d_theta = np.zeros(n_unary + len(theta.factors_flat))
         models = list(_models(theta, target))
         for m in range(self.n_samples):
             noise = gumbel(theta, setting.seed, m)
             for model, terms in models:
                 assert model.theta is not None
-                part, d_part = self._one(model.theta, free_noise(model, noise), terms)
-                value += part
                 if model.restriction is None:
-                    d_theta += d_part
+                    value += self._add(model.theta, noise, terms, d_theta)
                 else:  # the terms are differences, in which the constant of the known labels cancels
+                    d_part = np.zeros(len(model.theta.unary_flat) + len(model.theta.factors_flat))
+                    value += self._add(model.theta, free_noise(model, noise), terms, d_part)
                     d_theta += model.expand(model.theta.like(d_part), 0.0).vector()
-        return value / self.n_samples, theta.like(d_theta / self.n_samples)
+        d_theta /= self.n_samples
+        return value / self.n_samples, Potentials.from_flat(theta.graph, d_theta[:n_unary], d_theta[n_unary:])
 
-    def _one(self, theta: Potentials, noise: np.ndarray, terms: Terms) -> tuple[float, np.ndarray]:
-        graph = theta.graph
-        moved = Potentials.from_flat(graph, theta.unary_flat + noise, theta.factors_flat)
-        own = noise[graph.layout.var_ptr[terms.variables] + terms.labels]  # z_d(k), which B_G leaves out
+    def _add(self, theta: Potentials, noise: np.ndarray, terms: Terms, d_theta: np.ndarray) -> float:
+        """Add the gradient of the terms of one model under one draw of noise to ``d_theta``; return their value."""
+        moved = Potentials.from_flat(theta.graph, theta.unary_flat + noise, theta.factors_flat)
         cut = self._cut(moved)
         best = cut.cut() if cut is not None else solve(moved, self.solver).labels
-        value = float(terms.weights @ own)
+        value = _left_out(noise, theta.graph.layout.var_ptr, *terms)
         if self.reduction:
-            wrong = best[terms.variables] != terms.labels
-            terms = Terms(*(part[wrong] for part in terms))
-        part, d_theta = _differences(moved, best, terms.weights, self._forced(moved, cut, best, terms))
-        return value + part, d_theta
+            terms = Terms(*_wrong(best, *terms))
+        return value + _differences(moved, best, terms.weights, self._forced(moved, cut, best, terms), d_theta)
 
     def _cut(self, moved: Potentials) -> CutProblem | None:
         graph = moved.graph
@@ -121,8 +120,7 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
     def _forced(self, moved: Potentials, cut: CutProblem | None, best: np.ndarray, terms: Terms) -> Changes:
         """Return how the maximiser changes with one variable fixed to a label, for each term."""
         if cut is not None and self.dynamic:
-            force = np.where(terms.labels == 1, np.inf, -np.inf)
-            changes = cut.solve_many(terms.variables, force, returns="changed")
+            changes = cut.fix_each(terms.variables, terms.labels)
             return Changes(changes.ptr, changes.where, 1 - best[changes.where])
         ptr = moved.graph.layout.var_ptr
         where, new = [], []
@@ -143,9 +141,10 @@ def _models(theta: Potentials, target: Target) -> Iterator[tuple[Conditioned, Te
     labeling, graph = target.labeling, theta.graph
     weight = _weights(graph, target)
     ptr = graph.layout.var_ptr
-    known = np.flatnonzero(labeling.labels >= 0)
+    known = (labeling.labels >= 0).nonzero()[0]
     if len(known):
-        yield Conditioned(theta, None), Terms(known, labeling.labels[known], weight[ptr[known] + labeling.labels[known]])
+        labels = labeling.labels[known]
+        yield Conditioned(theta, None), Terms(known, labels, weight[ptr[known] + labels])
     if labeling.soft is None:
         return
     model = Conditioned(theta, both(graph, target))
@@ -175,19 +174,34 @@ class Changes(NamedTuple):
     new: np.ndarray
 
 
-def _differences(theta: Potentials, best: np.ndarray, weights: np.ndarray, changes: Changes) -> tuple[float, np.ndarray]:
-    """Return sum_t weight_t theta·(f(best) - f(other_t)) and the gradient of it."""
+@exact_kernel
+def _left_out(noise, ptr, variables, labels, weights):  # type: ignore[no-untyped-def]
+    """Return sum_t weight_t z_t(label_t): the noise that B_G leaves out."""
+    total = 0.0
+    for t in range(len(weights)):
+        total += weights[t] * noise[ptr[variables[t]] + labels[t]]
+    return total
+
+
+@exact_kernel
+def _wrong(best, variables, labels, weights):  # type: ignore[no-untyped-def]
+    """Return the terms whose label the maximiser does not have."""
+    wrong = best[variables] != labels
+    return variables[wrong], labels[wrong], weights[wrong]
+
+
+def _differences(theta: Potentials, best: np.ndarray, weights: np.ndarray, changes: Changes, d_theta: np.ndarray) -> float:
+    """Return sum_t weight_t theta·(f(best) - f(other_t)); add its gradient to ``d_theta``."""
     graph = theta.graph
-    n_unary = len(theta.unary_flat)
-    d_theta = np.zeros(n_unary + len(theta.factors_flat))
     if not graph.is_pairwise or graph.n_labels is None:
-        return _differences_of_any(theta, best, weights, changes, d_theta), d_theta
+        return _differences_of_any(theta, best, weights, changes, d_theta)
     around = graph.compiled("edges of variables", lambda: _edges_of_variables(graph))
     unary, factors = (part.astype(np.float64, copy=False) for part in (theta.unary_flat, theta.factors_flat))
+    n_unary = len(unary)
     value = _add_differences(
         *around, graph.n_labels, *changes, weights, best, unary, factors, d_theta[:n_unary], d_theta[n_unary:]
     )
-    return float(value), d_theta
+    return float(value)
 
 
 def _differences_of_any(

@@ -233,6 +233,27 @@ def test_solve_many_fixes_variables_with_inf():
             assert theta.score(labels[i]) == pytest.approx(value[states[:, i] == label].max())
 
 
+def test_fixed_variables_equal_fresh_cuts():
+    """Weak couplings, where neighbours tell, and strong ones, where flow has to move; finite changes between them."""
+    rng = np.random.default_rng(17)
+    for _ in range(200):
+        some = submodular(some_graph(rng, n_max=12, side_max=4), rng)
+        theta = Potentials(some.graph, some.unary, 10 ** rng.uniform(-2, 1) * some.factors)
+        n = theta.graph.n_variables
+        index, deltas = rng.integers(0, n, size=12), rng.choice([INF, -INF, 1.0], size=12)
+        expected = []
+        for i, delta in zip(index, deltas, strict=True):
+            unary = theta.unary.copy()
+            unary[i] += (-INF, 0.0) if delta == INF else (0.0, delta)
+            expected.append(GraphCut().solve(Potentials(theta.graph, unary, theta.factors)).labels)
+        problem = CutProblem(theta)
+        np.testing.assert_array_equal(problem.solve_many(index, deltas, returns="labels"), expected)
+        fixed = np.isinf(deltas)
+        changes = problem.fix_each(index[fixed], (deltas[fixed] > 0).astype(np.int64))
+        count = (np.array(expected)[fixed] != problem.labels).sum(axis=1)
+        np.testing.assert_array_equal(np.diff(changes.ptr), count)
+
+
 def test_many_changes_outgrow_the_first_buffer():
     n = 50
     theta = Potentials(Graph.chain(n), np.zeros((n, 2)), np.tile(np.eye(2), (n - 1, 1, 1)))
