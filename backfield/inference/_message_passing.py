@@ -146,21 +146,37 @@ def _exposure_of(engine: MessageEngine) -> float:
 
 @exact_kernel
 def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):  # type: ignore[no-untyped-def]
-    """Sum, per variable, the ranges of its table and of those around it; add the largest range for the division."""
+    """Bound |log| of what kernels form: the messages into a variable multiplied, and what a factor adds to their power.
+
+    A message m(x), which sums to 1, has |log m| <= r + log L with r the largest range that psi has over x alone.
+    """
     n = len(var_ptr) - 1
-    total = np.empty(n)
+    product, power, range_of = np.zeros(n), np.zeros(n), np.empty(n)
     for i in range(n):
         low, high = np.inf, -np.inf
         for a in range(var_ptr[i], var_ptr[i + 1]):
             low, high = min(low, theta_u[a]), max(high, theta_u[a])
-        total[i] = high - low
-    largest = 0.0
+        range_of[i] = high - low
+    message, table = 0.0, 0.0
     for c in range(len(table_ptr) - 1):
-        low, high = np.inf, -np.inf
-        for e in range(table_ptr[c], table_ptr[c + 1]):
-            low, high = min(low, theta_c[e]), max(high, theta_c[e])
-        spread = (high - low) / rho[c] + np.log(table_ptr[c + 1] - table_ptr[c])
-        largest = max(largest, spread)
+        first, last = table_ptr[c], table_ptr[c + 1]
+        lowest, highest = np.inf, -np.inf
+        inner = last - first
         for k in range(scope_ptr[c], scope_ptr[c + 1]):
-            total[scope[k]] += spread * max(1.0, rho[c])
-    return total.max() + 2 * largest
+            i = scope[k]
+            count = var_ptr[i + 1] - var_ptr[i]
+            inner //= count
+            largest = 0.0
+            for start in range(first, last, count * inner):
+                for e in range(start, start + inner):
+                    low, high = np.inf, -np.inf
+                    for at in range(e, e + count * inner, inner):
+                        low, high = min(low, theta_c[at]), max(high, theta_c[at])
+                    largest = max(largest, high - low)
+                    lowest, highest = min(lowest, low), max(highest, high)
+            exposure = largest / rho[c] + np.log(count)
+            message = max(message, exposure)
+            product[i] += exposure * max(1.0, rho[c])
+            power[i] += exposure * rho[c]
+        table = max(table, (highest - lowest) / rho[c] + np.log(last - first))
+    return max(product.max(), (range_of + power).max() + message + table)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield._numeric import kernel
+from backfield._numeric import inlined, kernel
 from backfield._unrolled import small_array
 from backfield._vector_math import vector_exp
 from backfield.graph import Graph, Potentials
@@ -192,6 +192,18 @@ def _scatter(d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
 # more than a few arrays of the heap, of which one is written, is not vectorised.
 
 
+@inlined
+def _odds(one, u, state, i, start, size, F):  # type: ignore[no-untyped-def]
+    """Write F of variable i in ``size`` copies."""
+    bias = u[i, start : start + size]
+    for k in range(size):
+        F[k] = bias[k]
+    for at in range(one.ptr[i], one.ptr[i + 1]):
+        r = state[one.slots[at], start : start + size]
+        for k in range(size):
+            F[k] *= r[k]
+
+
 @kernel
 def _sweep(one, u, tables, source, target):  # type: ignore[no-untyped-def]
     """Send all messages of ``source`` on."""
@@ -200,13 +212,7 @@ def _sweep(one, u, tables, source, target):  # type: ignore[no-untyped-def]
         stop = min(start + _BLOCK, one.copies)
         size = stop - start
         for i in range(one.n):
-            bias = u[i, start:stop]
-            for k in range(size):
-                F[k] = bias[k]
-            for at in range(one.ptr[i], one.ptr[i + 1]):
-                r = source[one.slots[at], start:stop]
-                for k in range(size):
-                    F[k] *= r[k]
+            _odds(one, u, source, i, start, size, F)
             for at in range(one.ptr[i], one.ptr[i + 1]):
                 s = one.slots[at]
                 c, turn = s >> 1, 2 * (s & 1)
@@ -225,14 +231,9 @@ def _sweep_vjp(one, u, tables, source, incoming, d_source, d_u, d_tables):  # ty
         stop = min(start + _BLOCK, one.copies)
         size = stop - start
         for i in range(one.n):
-            bias = u[i, start:stop]
+            _odds(one, u, source, i, start, size, F)
             for k in range(size):
-                F[k] = bias[k]
                 total[k] = u.dtype.type(0)
-            for at in range(one.ptr[i], one.ptr[i + 1]):
-                r = source[one.slots[at], start:stop]
-                for k in range(size):
-                    F[k] *= r[k]
             for at in range(one.ptr[i], one.ptr[i + 1]):
                 s = one.slots[at]
                 c, turn = s >> 1, 2 * (s & 1)
@@ -271,12 +272,7 @@ def _beliefs(one, u, state, mu):  # type: ignore[no-untyped-def]
     for start in range(0, one.copies, _BLOCK):
         size = min(start + _BLOCK, one.copies) - start
         for i in range(one.n):
-            for k in range(size):
-                F[k] = u[i, start + k]
-            for at in range(one.ptr[i], one.ptr[i + 1]):
-                r = state[one.slots[at], start : start + size]
-                for k in range(size):
-                    F[k] *= r[k]
+            _odds(one, u, state, i, start, size, F)
             for k in range(size):
                 share = high / (high + F[k])
                 mu[start + k, i, 0] = share

@@ -182,8 +182,8 @@ class LatticeAdjoint(Adjoint):
 
 @kernel
 def _exposure(rows, columns, stride, power, theta_u, theta_c):  # type: ignore[no-untyped-def]
-    """Bound |log F| of each node by its unary term and the ranges of its edges; add the largest table entry."""
-    total = np.abs(theta_u[:, 1] - theta_u[:, 0]).astype(np.float64)
+    """Bound the product of the ratios into a node, and its power times u and the largest table entry."""
+    total = np.zeros(rows * columns)
     largest = 0.0
     for vertical in range(2):
         for r in range(rows - vertical):
@@ -192,10 +192,9 @@ def _exposure(rows, columns, stride, power, theta_u, theta_c):  # type: ignore[n
                 a, b, z = t[0, 1] - t[0, 0], t[1, 1] - t[0, 0], t[1, 0] - t[0, 0]
                 ratio = max(max(abs(a), abs(z)), max(abs(b - z), abs(b - a))) / power
                 largest = max(largest, max(ratio, max(abs(a), max(abs(b), abs(z))) / power))
-                ratio *= max(1.0, power)
                 total[r * columns + c] += ratio
                 total[(r + vertical) * columns + c + 1 - vertical] += ratio
-    return total.max() + largest
+    return max(total.max(), (np.abs(theta_u[:, 1] - theta_u[:, 0]) + power * total).max() + largest)
 
 
 @kernel
@@ -287,6 +286,34 @@ def _neighbour(colour, parity, stride, d):  # type: ignore[no-untyped-def]
     return parity, left + d
 
 
+@inlined
+def _row_odds(power, u, m, colour, parity, start, size, F):  # type: ignore[no-untyped-def]
+    """Write F of the nodes at ``size`` places of a row."""
+    stop = start + size
+    m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
+    m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
+    bias = u[colour, parity, start:stop]
+    if power == 1:
+        for k in range(size):
+            F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
+    elif power == 0.5:
+        for k in range(size):
+            F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
+    else:
+        for k in range(size):
+            F[k] = bias[k] * vector_exp(u.dtype.type(power) * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+
+
+@inlined
+def _row_tables(tables, colour, d, parity, other, start, shift, size):  # type: ignore[no-untyped-def]
+    """Tables of the edges in direction d of ``size`` places of a row; entries 01 and 10 by the label of the sender."""
+    near, e, swap, row = start, d, 0, parity
+    if colour == 1:  # the table lies at the red neighbour, its label first
+        near, e, swap, row = start + shift, d ^ 1, 2, other
+    far = near + size
+    return tables[e, swap, row, near:far], tables[e, 1, row, near:far], tables[e, 2 - swap, row, near:far]
+
+
 @kernel
 def _sweeps(count, together, stride, power, u, tables, m):  # type: ignore[no-untyped-def]
     """Sweep ``count`` times. One loop per direction: beyond about six arrays a loop is not vectorised.
@@ -296,7 +323,6 @@ def _sweeps(count, together, stride, power, u, tables, m):  # type: ignore[no-un
     """
     first, last = stride, u.shape[2] - stride - 1
     F = np.empty(_BLOCK, u.dtype)
-    rho = u.dtype.type(power)
     done, step = 0, 0
     while done < count:
         halves = 2 * min(together, count - done)
@@ -310,32 +336,12 @@ def _sweeps(count, together, stride, power, u, tables, m):  # type: ignore[no-un
         if size <= 0:
             continue
         colour = half % 2
-        m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
-        m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
-        bias = u[colour, parity, start:stop]
-        if power == 1:
-            for k in range(size):
-                F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
-        elif power == 0.5:
-            for k in range(size):
-                F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
-        else:
-            for k in range(size):
-                F[k] = bias[k] * vector_exp(rho * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+        _row_odds(power, u, m, colour, parity, start, size, F)
         for d in range(4):
             other, shift = _neighbour(colour, parity, stride, d)
             incoming = m[colour, d, parity, start:stop]
             out = m[1 - colour, d ^ 1, other, start + shift : stop + shift]
-            near, e, swap = start, d, 0
-            row = parity
-            if colour == 1:  # the table lies at the red neighbour, its label first
-                near, e, swap, row = start + shift, d ^ 1, 2, other
-            far = near + size
-            a, b, c = (
-                tables[e, swap, row, near:far],
-                tables[e, 1, row, near:far],
-                tables[e, 2 - swap, row, near:far],
-            )
+            a, b, c = _row_tables(tables, colour, d, parity, other, start, shift, size)
             for k in range(size):
                 out[k] = (a[k] * incoming[k] + b[k] * F[k]) / (incoming[k] + c[k] * F[k])
 
@@ -353,34 +359,13 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type:
         for start in range(first, last, _BLOCK):
             stop = min(start + _BLOCK, last)
             size = stop - start
-            m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
-            m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
-            bias = u[colour, parity, start:stop]
-            if power == 1:
-                for k in range(size):
-                    F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
-            elif power == 0.5:
-                for k in range(size):
-                    F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
-            else:
-                for k in range(size):
-                    F[k] = bias[k] * vector_exp(rho * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
+            _row_odds(power, u, m, colour, parity, start, size, F)
             for d in range(4):
                 other, shift = _neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]
                 d_out = d_m[1 - colour, d ^ 1, other, start + shift : stop + shift]
-                near, e, swap = start, d, 0
-                row = parity
-                if colour == 1:
-                    near, e, swap, row = start + shift, d ^ 1, 2, other
-                far = near + size
-                a, b, c = (
-                    tables[e, swap, row, near:far],
-                    tables[e, 1, row, near:far],
-                    tables[e, 2 - swap, row, near:far],
-                )
-                d_a, d_b = d_tables[e, swap, row, near:far], d_tables[e, 1, row, near:far]
-                d_c = d_tables[e, 2 - swap, row, near:far]
+                a, b, c = _row_tables(tables, colour, d, parity, other, start, shift, size)
+                d_a, d_b, d_c = _row_tables(d_tables, colour, d, parity, other, start, shift, size)
                 for k in range(size):
                     g[k] = d_out[k]
                     d_out[k] = dtype.type(0)
@@ -437,24 +422,6 @@ def _odds(power, u, m, colour, parity, k):  # type: ignore[no-untyped-def]
     elif power != 1:
         product = product ** u.dtype.type(power)
     return u[colour, parity, k] * product
-
-
-@inlined
-def _row_odds(power, u, m, colour, parity, start, size, F):  # type: ignore[no-untyped-def]
-    """Write F of the nodes at ``size`` places of a row."""
-    stop = start + size
-    m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
-    m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
-    bias = u[colour, parity, start:stop]
-    if power == 1:
-        for k in range(size):
-            F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
-    elif power == 0.5:
-        for k in range(size):
-            F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
-    else:
-        for k in range(size):
-            F[k] = bias[k] * vector_exp(u.dtype.type(power) * vector_log((m0[k] * m1[k]) * (m2[k] * m3[k])))
 
 
 @kernel

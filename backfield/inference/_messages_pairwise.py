@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield._numeric import kernel, label_count
+from backfield._numeric import inlined, kernel, label_count
 from backfield._unrolled import small_array, unrolled_kernel
 from backfield._vector_math import vector_exp, vector_log
 from backfield.graph import Graph, Potentials
@@ -226,8 +226,21 @@ def _fold(count, links, rho, psi, tables, d_factors):  # type: ignore[no-untyped
                     out[a, b] += scale * weight[a, b] * table[b, a]
 
 
-# Products and transfers are written out in all kernels: a function that is handed rows of an array counts
-# references for each of them, which costs as much as a binary message.
+@inlined
+def _combine(count, links, i, uniform, powers, psi_u, m, p):  # type: ignore[no-untyped-def]
+    """Write psi_i times the messages that variable i has got, each to its power, to p."""
+    L = len(count)
+    one = m.dtype.type(1)
+    for a in range(L):
+        p[a] = one
+    for k in range(links.start[i], links.stop[i]):
+        for a in range(L):
+            p[a] *= m[k, a] if uniform is not None else m[k, a] ** powers[k]
+    if uniform is not None and uniform != 1:
+        for a in range(L):
+            p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(m.dtype.type(uniform) * vector_log(p[a]))
+    for a in range(L):
+        p[a] *= psi_u[i, a]
 
 
 @unrolled_kernel
@@ -243,16 +256,7 @@ def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u,
         t, v = first + step // n, step % n
         g = n - 1 - v if alternate and t % 2 == 1 else v
         i = visits.variable[g]
-        for a in range(L):
-            p[a] = dtype.type(1)
-        for k in range(links.start[i], links.stop[i]):
-            for a in range(L):
-                p[a] *= source[k, a] if uniform is not None else source[k, a] ** powers[k]
-        if uniform is not None and uniform != 1:
-            for a in range(L):
-                p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(dtype.type(uniform) * vector_log(p[a]))
-        for a in range(L):
-            p[a] *= psi_u[i, a]
+        _combine(count, links, i, uniform, powers, psi_u, source, p)
         for at in range(visits.ptr[g], visits.ptr[g + 1]):
             s = np.uint64(visits.sends[at])  # unsigned: an index that might count from the end costs instructions
             w = np.uint64(links.reverse[s])
@@ -302,17 +306,9 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
     for v in range(n):
         g = n - 1 - v if backward else v
         i = visits.variable[g]
+        _combine(count, links, i, uniform, powers, psi_u, current, p)
         for a in range(L):
-            p[a] = dtype.type(1)
             running[a] = dtype.type(0)
-        for k in range(links.start[i], links.stop[i]):
-            for a in range(L):
-                p[a] *= current[k, a] if uniform is not None else current[k, a] ** powers[k]
-        if uniform is not None and uniform != 1:
-            for a in range(L):
-                p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(dtype.type(uniform) * vector_log(p[a]))
-        for a in range(L):
-            p[a] *= psi_u[i, a]
         for at in range(visits.ptr[g], visits.ptr[g + 1]):
             s = np.uint64(visits.sends[at])
             w = np.uint64(links.reverse[s])
@@ -387,17 +383,9 @@ def _beliefs(count, links, uniform, powers, psi_u, m, mu):  # type: ignore[no-un
     dtype = m.dtype
     p = small_array(count, m)
     for i in range(len(psi_u)):
-        for a in range(L):
-            p[a] = dtype.type(1)
-        for s in range(links.start[i], links.stop[i]):
-            for a in range(L):
-                p[a] *= m[s, a] if uniform is not None else m[s, a] ** powers[s]
-        if uniform is not None and uniform != 1:
-            for a in range(L):
-                p[a] = np.sqrt(p[a]) if uniform == 0.5 else vector_exp(dtype.type(uniform) * vector_log(p[a]))
+        _combine(count, links, i, uniform, powers, psi_u, m, p)
         total = dtype.type(0)
         for a in range(L):
-            p[a] *= psi_u[i, a]
             total += p[a]
         scale = dtype.type(1) / total
         for a in range(L):

@@ -173,19 +173,6 @@ def test_auto_takes_the_fastest_family_that_is_safe():
     assert run.marginals.dtype == np.float32
 
 
-@pytest.mark.parametrize("rho", [0.01, 0.5, 2.0, 30.0])
-@pytest.mark.parametrize("family", ["auto", "pairwise", "general", "log"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_no_rho_and_no_scale_leaves_the_range(family, rho, dtype):
-    for scale in (1, 5, 20, 100, 1e4):
-        theta = random_potentials(Graph.grid(5, 5), np.random.default_rng(0), scale)
-        run = bf.infer(theta, TreeReweighted(n_iter=10, rho=rho, family=family), dtype=dtype)
-        plain = bf.infer(theta, TreeReweighted(n_iter=10, rho=rho, family="log"))
-        assert np.isfinite(vector(run)).all()
-        if dtype == "float64" and scale <= 20:
-            np.testing.assert_allclose(run.marginals.vector(), plain.marginals.vector(), rtol=0, atol=1e-10)
-
-
 def test_own_order():
     rng = np.random.default_rng(0)
     for name, graph in GRAPHS.items():
