@@ -545,49 +545,6 @@ def test_tolerance(method):
         assert method.replace(n_iter=2).infer(theta).n_iter == 2
 
 
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_inputs_unchanged(method):
-    theta = random_potentials(GRAPHS["grid"], np.random.default_rng(16))
-    engine = method.engine(theta)
-    before = engine.init()
-    after = before.copy()
-    engine.sweep(after, 0)
-    copies = theta.vector(), before.copy()
-    engine.marginals_vjp(after, engine.marginals(after), np.zeros_like(after), engine.adjoint())
-    engine.sweep_vjp(before, after, 0, np.ones_like(after), engine.adjoint())
-    np.testing.assert_array_equal(theta.vector(), copies[0])
-    np.testing.assert_array_equal(before, copies[1])
-
-
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_sweeps_is_sweep_repeated(method):
-    theta = random_potentials(GRAPHS["odd grid"], np.random.default_rng(17))
-    engine = method.engine(theta)
-    one, many = engine.init(), engine.init()
-    for t in range(5):
-        engine.sweep(one, t)
-    engine.sweeps(many, 0, 5)
-    np.testing.assert_array_equal(one, many)
-
-
-@pytest.mark.parametrize("method", [SmoothedLP(), SmoothedLP(family="pairwise"), SmoothedLP(family="general")], ids=repr)
-def test_without_factor_tables(method):
-    theta = random_potentials(GRAPHS["grid"], np.random.default_rng(18))
-    engine = method.engine(theta)
-    state = engine.init()
-    engine.sweep(state, 0)
-    full, brief = engine.marginals(state), engine.marginals(state, factors=False)
-    np.testing.assert_array_equal(brief.unary_flat, full.unary_flat)
-    assert brief.factors_flat.size == 0
-    a, b = np.zeros_like(state), np.zeros_like(state)
-    d_unary = np.random.default_rng(19).normal(size=24)
-    empty, zeros = brief.factors_flat, np.zeros_like(full.factors_flat)
-    for d_factors, d_state in ((empty, a), (zeros, b)):
-        d_mu = bf.Potentials.from_flat(theta.graph, d_unary, d_factors)
-        engine.marginals_vjp(state, d_mu, d_state, engine.adjoint())
-    np.testing.assert_allclose(a, b, rtol=1e-14)
-
-
 def test_without_factors():
     theta = random_potentials(bf.Graph([2, 3, 1, 5]), np.random.default_rng(20), scale=3.0)
     log_z, exact = enumerate_model(theta)
