@@ -17,6 +17,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,7 +159,7 @@ def _entries(where: _Table, index: Any, n_outputs: int) -> Any:
 
 def _assemble(blocks: list[Block], w: np.ndarray, parts: list[Rows | None], where: _Table, dtype: Any) -> np.ndarray:
     present = [rows for rows in parts if rows is not None]
-    if where.size is not None and _in_turn([rows.index for rows in present], where.total // where.size):
+    if present and where.size is not None and _in_turn([rows.index for rows in present], where.total // where.size):
         # The usual case: the blocks follow each other and leave nothing out.
         flat = [b.scores(w, rows).reshape(-1) for b, rows in zip(blocks, parts, strict=True) if rows is not None]
         return (flat[0] if len(flat) == 1 else np.concatenate(flat)).astype(dtype, copy=False)
@@ -434,10 +435,12 @@ def _each(problem: Problem, numbers: np.ndarray, function: Callable[..., Any], *
 
 def _ridge(layout: Layout, l2: float | dict[str, float]) -> Any:
     """Return the ridge: one number, or one per weight where variables and factors have different ones."""
+    values = list(l2.values()) if isinstance(l2, dict) else [l2]
+    numbers = all(isinstance(value, Real) and 0 <= value < math.inf for value in values)
+    if not numbers or (isinstance(l2, dict) and not set(l2) <= {"unary", "pairwise"}):
+        raise InputError(f"l2 must be a finite number >= 0 or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
     if not isinstance(l2, dict):
-        return l2
-    if not set(l2) <= {"unary", "pairwise"}:
-        raise InputError(f"l2 is a number or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
+        return float(l2)
     ridge = np.zeros(layout.n_weights)
     for kind, blocks in (("unary", layout.unary), ("pairwise", layout.factors)):
         for block in blocks:

@@ -21,7 +21,7 @@ class ChainCRF(OneLabelSetCRF):
     """A linear-chain conditional random field; parameters as in :class:`GridCRF`, but exact inference by default.
 
     X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts; y a list of sequences of ints or strings
-    (-1 or "" = hidden).
+    (-1 or "" = hidden). A value of a dict is a number, or a string: {"word": "the"} has the feature "word=the".
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ChainCRF(OneLabelSetCRF):
             names: dict[str, int] = {}
             for sequence in X:
                 for position in sequence:
-                    for name in position:
-                        names.setdefault(name, len(names))
+                    for name, value in position.items():
+                        names.setdefault(f"{name}={value}" if isinstance(value, str) else name, len(names))
             self.feature_names_ = names
 
     def _sample(self, x: Any, number: int) -> Sample:
@@ -91,12 +91,16 @@ class ChainCRF(OneLabelSetCRF):
         columns, values, ptr = [], [], [0]
         for position in sequence:
             for name, value in position.items():
-                at = names.get(name)
+                text = isinstance(value, str)
+                at = names.get(f"{name}={value}" if text else name)
                 if at is not None:  # features that were never seen in training have no weight
                     columns.append(at)
-                    values.append(float(value))
+                    values.append(1.0 if text else value)
             ptr.append(len(columns))
-        return csr_matrix((values, columns, ptr), shape=(len(sequence), len(names)))
+        try:
+            return csr_matrix((np.array(values, dtype=np.float64), columns, ptr), shape=(len(sequence), len(names)))
+        except (TypeError, ValueError):
+            raise InputError(f"example {number}: values of features must be numbers or strings.") from None
 
     def _sized_graph(self, sample: Sample, labels: int) -> Graph:
         return Graph.chain(sample.graph.n_variables, labels=labels)

@@ -112,6 +112,18 @@ def test_sparse_and_dict_features_agree_with_dense_ones():
     )
 
 
+def test_texts_as_values_of_features():
+    X, Y = chains(labels=2)
+    texts = [[{"word": "ab"[int(row[0] > row[1])], "bias": True} for row in x] for x in X]
+    numbers = [[{f"word={position['word']}": 1, "bias": 1.0} for position in x] for x in texts]
+    crf, same = (bf.ChainCRF(learner="lbfgs(max_iter=20)").fit(x, Y) for x in (texts, numbers))
+    np.testing.assert_array_equal(crf.weights_, same.weights_)
+    assert set(crf.feature_names_) == {"word=a", "word=b", "bias"}
+    assert len(crf.predict([[{"word": "never seen"}]])[0]) == 1
+    with pytest.raises(bf.InputError, match="example 1: values of features must be numbers or strings"):
+        bf.ChainCRF().fit([texts[0], [{"word": ["a", "b"]}]], [Y[0], [0]])
+
+
 def test_text_labels():
     X, Y = chains()
     names = np.array(["O", "B-x", "I-x"])
@@ -129,6 +141,14 @@ def test_graphs_with_types_and_different_label_counts():
     assert crf.score(X, Y) > 0.6
     given = crf.marginals(X[0], given=np.array([1, -1, -1]))
     np.testing.assert_allclose(given.unary[0], [0, 1])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1)])
+def test_grids_with_few_edges_or_none(shape):
+    rng = np.random.default_rng(0)
+    X, Y = [rng.normal(size=(*shape, 2)) for _ in range(4)], [rng.integers(2, size=shape) for _ in range(4)]
+    crf = bf.GridCRF(learner="lbfgs(max_iter=5)", n_labels=2).fit(X, Y)
+    assert [p.shape for p in crf.predict_proba(X)] == [(*shape, 2)] * 4
 
 
 def test_hidden_labels_weights_and_explicit_classes():
@@ -275,6 +295,18 @@ def test_bad_input(damage, message):
     X, Y = images(2, 8)
     with pytest.raises(bf.InputError, match=message):
         bf.GridCRF(learner="lbfgs(max_iter=1)").fit(*damage(X, Y))
+
+
+@pytest.mark.parametrize("l2", [-1, np.nan, np.inf, "much", None, {"unary": -1.0}, {"edges": 1.0}])
+def test_a_ridge_that_is_none(l2):
+    with pytest.raises(bf.InputError, match=r"l2 must be a finite number >= 0 or \{'unary': a, 'pairwise': b\}, got "):
+        bf.GridCRF(l2=l2).fit(*easy_images(2))
+
+
+def test_a_ridge_may_be_a_whole_number():
+    X, Y = easy_images(2)
+    whole, real = (bf.GridCRF(l2=l2, learner="lbfgs(max_iter=3)").fit(X, Y) for l2 in (1, 1.0))
+    np.testing.assert_array_equal(whole.weights_, real.weights_)
 
 
 def test_an_unknown_class_is_refused(fitted):
