@@ -406,9 +406,10 @@ class Problem:
     def _one(self, w: np.ndarray, example: Example, seed: int) -> _Sum:
         assert example.target is not None
         watch: list[Seen] = []
-        theta = self.layout.theta(w, example, self.dtype)
-        if not theta.is_finite:
-            return _Sum(np.inf, np.zeros(self.n_weights), 0.0, 0)
+        with np.errstate(over="ignore", invalid="ignore"):  # learners that went astray say so themselves
+            theta = self.layout.theta(w, example, self.dtype)
+            if not theta.is_finite:
+                return _Sum(np.inf, np.zeros(self.n_weights), 0.0, 0)
         setting = self.setting._replace(seed=seed, watch=watch)
         value, d_theta = self.objective_info.value_and_dtheta(theta, example.target, setting)
         wrong, sweeps, truncated = watch[0] if watch else Seen(float("nan"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,18 @@ STEP = 1e-100
 
 @dataclass
 class Tables:
-    """Graphs of the examples, and how many of them each pair of tensors holds."""
+    """Graphs of the examples, how many of them each pair of tensors holds, and the shapes of the tensors."""
 
     graphs: list[Graph]
     counts: list[int]
     n_jobs: int
+    shapes: list[torch.Size] = field(default_factory=list)
+    #: Whether inference itself asks potentials that are no numbers to ``verify``.
+    watched: bool = False
+
+    def __post_init__(self) -> None:
+        # After a kernel every Python object that is touched comes from far away: one example takes the short way.
+        self.alone = self.counts == [1]
 
     def rows(self, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray | None]:
         """Return the numbers of each example, flat; they share memory with contiguous tensors."""
@@ -55,21 +62,24 @@ class Tables:
         return out
 
     def thetas(self, tensors: Sequence[torch.Tensor], check: bool = True) -> list[Potentials]:
-        """Return the potentials of each example, refused where they are no numbers (a backward pass knows)."""
+        """Return the potentials of each example, refused where they are no numbers.
+
+        Without ``check`` they are only refused when they ``verify``: a backward pass knows, and some methods see it.
+        """
+        if self.alone and not check:
+            flat = [tensor.detach().numpy().reshape(-1) for tensor in tensors]
+            return [_Unread.from_flat(self.graphs[0], *flat)]
         half = len(self.counts)
-        out = []
+        out: list[Potentials] = []
         for k, (u, f) in enumerate(zip(self.rows(tensors[:half]), self.rows(tensors[half:]), strict=True)):
             assert u is not None and f is not None
-            theta = Potentials.from_flat(self.graphs[k], u, f)
-            if not check or _surely_fine(u, f):
-                theta.known_finite = check
-                out.append(theta)
-                continue
-            try:
-                _check_values(theta)
-                out.append(checked(theta, theta.dtype))
-            except InputError as error:
-                raise InputError(f"example {k}: {error}" if len(self.graphs) > 1 else str(error)) from error
+            theta = _Unread.from_flat(self.graphs[k], u, f)
+            theta.number = k if len(self.graphs) > 1 else None
+            if check:
+                theta.known_finite = _surely_fine(u, f)
+                if not theta.known_finite:
+                    theta.verify()
+            out.append(theta)
         return out
 
     def tensors(self, arrays: Sequence[np.ndarray], shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
@@ -81,17 +91,34 @@ class Tables:
             at += count
         return out
 
-    def both(self, tables: Sequence[Potentials], shapes: Sequence[torch.Size], cliques: bool = True) -> tuple[Any, ...]:
+    def both(self, tables: Sequence[Potentials], cliques: bool = True) -> tuple[torch.Tensor, ...]:
         """Return the tensors of unary tables, then those of factor tables, in the shapes of those of theta."""
+        if self.alone:
+            unary = torch.from_numpy(tables[0].unary_flat.reshape(self.shapes[0]))
+            return (unary, torch.from_numpy(tables[0].factors_flat.reshape(self.shapes[1]))) if cliques else (unary,)
         half = len(self.counts)
-        unary = self.tensors([t.unary_flat for t in tables], shapes[:half])
-        return *unary, *(self.tensors([t.factors_flat for t in tables], shapes[half:]) if cliques else ())
+        several = self.tensors([t.unary_flat for t in tables], self.shapes[:half])
+        return *several, *(self.tensors([t.factors_flat for t in tables], self.shapes[half:]) if cliques else ())
 
     def map(self, function: Callable[[int], Any]) -> list[Any]:
         """Return the results of all examples."""
         if len(self.graphs) == 1:
             return [function(0)]
         return map_in_order(function, len(self.graphs), self.n_jobs)
+
+
+class _Unread(Potentials):
+    """Potentials that nobody has looked at yet; ``number`` is that of the example in a batch."""
+
+    number: int | None = None
+
+    def verify(self) -> None:
+        """Refuse what is no number, or too large, or leaves a variable no label; say in which example."""
+        try:
+            _check_values(self)
+            checked(self, self.dtype)
+        except InputError as error:
+            raise InputError(str(error) if self.number is None else f"example {self.number}: {error}") from error
 
 
 @dataclass
@@ -103,6 +130,7 @@ class LossTask:
     setting: Setting
     targets: list[Target]
     batched: bool
+    check: bool
 
     def at(self, k: int, theta: Potentials, setting: Setting | None = None) -> tuple[Any, Potentials]:
         """Return the value and gradient of example ``k``."""
@@ -115,11 +143,11 @@ class LossTask:
         thetas = self.tables.thetas(tensors)
         return self.tables.map(lambda k: self.at(k, thetas[k])[1].astype(thetas[k].dtype))
 
-    def scaled(self, gradients: list[Potentials], d_values: torch.Tensor, shapes: Any) -> tuple[torch.Tensor, ...]:
+    def scaled(self, gradients: list[Potentials], d_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return d_value times the gradient of each example, in its place."""
         for gradient, scale in zip(gradients, d_values.tolist() if d_values.dim() else [d_values.item()], strict=True):
             _scale(gradient, scale)
-        return self.tables.both(gradients, shapes)
+        return self.tables.both(gradients)
 
     def second(self, k: int, theta: Potentials, direction: np.ndarray) -> tuple[float, Potentials]:
         """Return <gradient, v> and H v of example ``k``, from the gradient at theta + i h v."""
@@ -137,16 +165,14 @@ class Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, task: LossTask, *tensors: torch.Tensor) -> torch.Tensor:
         """Evaluate, and keep the gradients, which come with the values."""
-        thetas = task.tables.thetas(tensors)
-        found = task.tables.map(lambda k: task.at(k, thetas[k]))
+        thetas = task.tables.thetas(tensors, task.check)
+        found = [task.at(0, thetas[0])] if task.tables.alone else task.tables.map(lambda k: task.at(k, thetas[k]))
         values = [float(value.real) for value, _ in found]
-        if not all(map(math.isfinite, values)):
+        if not math.isfinite(sum(values)):
             raise InputError(f"{task.objective.name} is not finite: labels of probability zero, or inference diverged.")
         ctx.task, ctx.gradients = task, [d_theta.astype(thetas[0].dtype) for _, d_theta in found]
-        ctx.shapes = [tensor.shape for tensor in tensors]
         ctx.save_for_backward(*tensors)
-        dtype = tensors[0].dtype
-        return torch.tensor(values, dtype=dtype) if task.batched else torch.scalar_tensor(values[0], dtype=dtype)
+        return torch.from_numpy(np.array(values if task.batched else values[0], thetas[0].dtype))
 
     @staticmethod
     def backward(ctx: Any, *d_values: torch.Tensor) -> Any:
@@ -154,7 +180,7 @@ class Loss(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None  # handed out in place; a second backward computes them again
         gradients = ctx.task.gradients(ctx.saved_tensors) if gradients is None else gradients
         if not torch.is_grad_enabled():
-            return None, *ctx.task.scaled(gradients, d_values[0], ctx.shapes)
+            return None, *ctx.task.scaled(gradients, d_values[0])
         return None, *LossGradient.apply(ctx.task, gradients, d_values[0], *ctx.saved_tensors)
 
 
@@ -166,7 +192,7 @@ class LossGradient(torch.autograd.Function):
         """Scale the gradients."""
         ctx.task = task
         ctx.save_for_backward(d_values, *tensors)
-        return task.scaled(gradients, d_values, [tensor.shape for tensor in tensors])
+        return task.scaled(gradients, d_values)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -179,7 +205,7 @@ class LossGradient(torch.autograd.Function):
         for (_, second), scale in zip(found, d_values.reshape(-1).tolist(), strict=True):
             _scale(second, scale)
         dots = torch.tensor([dot for dot, _ in found], dtype=d_values.dtype).reshape(d_values.shape)
-        return None, None, dots, *task.tables.both([second for _, second in found], [tensor.shape for tensor in tensors])
+        return None, None, dots, *task.tables.both([second for _, second in found])
 
 
 @dataclass
@@ -192,6 +218,7 @@ class MarginalsTask:
     observed: list[Restriction | None]
     cliques: bool
     taped: bool
+    check: bool
 
     def forward(self, k: int, theta: Potentials) -> tuple[Potentials, Any]:
         """Return the marginals of example ``k``, and the tape where there is one."""
@@ -206,8 +233,12 @@ class MarginalsTask:
         mu = model.method(self.method).infer(model.theta).marginals
         return model.expand(mu).astype(theta.dtype), None
 
-    def adjoint(self, tapes: list[Tape] | None, d_mu: Any, tensors: Callable[[], Any], shapes: Any) -> Any:
+    def adjoint(self, tapes: list[Tape] | None, d_mu: Any, tensors: Callable[[], Any]) -> Any:
         """Return J' d_mu of all examples; without tapes, theta is read from the tensors again."""
+        if tapes is not None and self.tables.alone and d_mu[1] is None:
+            d_unary = d_mu[0].numpy().reshape(-1)
+            found = _unwound(tapes[0], Potentials.from_flat(self.tables.graphs[0], d_unary, d_unary[:0]))
+            return self.tables.both([found.astype(d_unary.dtype)])
         adjoints = _adjoints(self.tables, d_mu)
         thetas = self.tables.thetas(tensors(), check=False) if tapes is None else []
 
@@ -215,7 +246,7 @@ class MarginalsTask:
             found = _unwound(tapes[k], adjoints[k]) if tapes is not None else self.linear(k, thetas[k], adjoints[k]).d_theta
             return found.astype(adjoints[k].dtype)
 
-        return self.tables.both(self.tables.map(one), shapes)
+        return self.tables.both(self.tables.map(one))
 
     def linear(self, k: int, theta: Potentials, d_mu: Potentials, strategy: Gradient | None = None) -> Outcome:
         """Differentiate <d_mu, mu(theta)>."""
@@ -250,12 +281,11 @@ class Marginals(torch.autograd.Function):
     def forward(ctx: Any, task: MarginalsTask, *tensors: torch.Tensor) -> Any:
         """Infer, and keep the states where the strategy wants them."""
         ctx.set_materialize_grads(False)
-        thetas = task.tables.thetas(tensors)
-        found = task.tables.map(lambda k: task.forward(k, thetas[k]))
+        thetas = task.tables.thetas(tensors, task.check)
+        found = [task.forward(0, thetas[0])] if task.tables.alone else task.tables.map(lambda k: task.forward(k, thetas[k]))
         ctx.task, ctx.tapes = task, [tape for _, tape in found] if task.taped else None
-        ctx.shapes = [tensor.shape for tensor in tensors]
         ctx.save_for_backward(*tensors)
-        return task.tables.both([mu for mu, _ in found], ctx.shapes, task.cliques)
+        return task.tables.both([mu for mu, _ in found], task.cliques)
 
     @staticmethod
     def backward(ctx: Any, *d_mu: torch.Tensor | None) -> Any:
@@ -266,7 +296,7 @@ class Marginals(torch.autograd.Function):
             return None, *d_mu
         tapes, ctx.tapes = ctx.tapes, None  # unwinding uses a tape up; a second backward infers again
         if not torch.is_grad_enabled():
-            return None, *ctx.task.adjoint(tapes, d_mu, lambda: ctx.saved_tensors, ctx.shapes)
+            return None, *ctx.task.adjoint(tapes, d_mu, lambda: ctx.saved_tensors)
         return None, *MarginalsGradient.apply(ctx.task, tapes, len(d_mu), *d_mu, *ctx.saved_tensors)
 
 
@@ -279,7 +309,7 @@ class MarginalsGradient(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.task, ctx.n = task, n
         ctx.save_for_backward(*given)
-        return task.adjoint(tapes, given[:n], lambda: given[n:], [tensor.shape for tensor in given[n:]])
+        return task.adjoint(tapes, given[:n], lambda: given[n:])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -301,9 +331,8 @@ class MarginalsGradient(torch.autograd.Function):
             return theta.like(parts[0]), theta.like(parts[1])
 
         found = task.tables.map(one)
-        shapes = [tensor.shape for tensor in given[ctx.n :]]
-        forward = task.tables.both([mu for mu, _ in found], shapes)
-        return None, None, None, *forward, *task.tables.both([second for _, second in found], shapes)
+        forward, second = (task.tables.both([pair[side] for pair in found]) for side in (0, 1))
+        return None, None, None, *forward, *second
 
 
 def refuse_at_convergence(strategy: Gradient | None) -> None:

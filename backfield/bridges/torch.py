@@ -30,7 +30,7 @@ from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import _factor_shapes
 from backfield.inference._base import IterativeInference
-from backfield.objectives import Objective, Setting, Target, get_objective, jgmt_alias
+from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
 
 _warned_of_copies = False
 
@@ -108,14 +108,14 @@ class CRFLayer(torch.nn.Module):
 
         ``observed``: labels to condition on, -1 = free. Without ``cliques`` factors' marginals are None, and cost nothing.
         """
-        batch = self._batch(unary, factors)
-        given = self._restrictions(batch, observed)
-        strategy = pick_strategy(self.inference, self.gradient)
-        free = all(each is None for each in given)
-        differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in batch.tensors)
-        taped = free and differentiate and isinstance(strategy, Truncated) and isinstance(self.inference, IterativeInference)
-        task = MarginalsTask(batch.tables, self.inference, strategy, given, cliques, taped)
-        found = Marginals.apply(task, *batch.tensors)
+        batch, tensors = self._batch(unary, factors)
+        kind = cliques, torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        task = batch.tasks.get(kind) if observed is None else None
+        if task is None:
+            task = self._marginals_task(batch, observed, *kind)
+        if observed is None:
+            batch.tasks[kind] = task
+        found = Marginals.apply(task, *tensors)
         half = len(batch.tables.counts)
         mu_factors = batch.shaped(found[half:], batch.factor_shapes) if cliques else None
         return MarginalTensors(batch.shaped(found[:half], batch.unary_shapes), mu_factors)
@@ -149,17 +149,17 @@ class CRFLayer(torch.nn.Module):
         if reduction not in ("sum", "mean", "none"):
             raise InputError(f"reduction must be 'sum', 'mean' or 'none', got {reduction!r}.")
         objective, setting = self._objective(loss)
-        batch = self._batch(unary, factors)
-        restrictions = self._restrictions(batch, observed)
-        per_label = batch.each(weights, "weights")
-        targets = []
-        for k, (graph, one) in enumerate(zip(batch.tables.graphs, batch.each(labels, "labels"), strict=True)):
-            target = Target(as_labeling(graph, one), restrictions[k], checked_weights(graph, per_label[k]))
+        batch, tensors = self._batch(unary, factors)
+        known = zip(batch.tables.graphs, batch.each(labels, "labels"), strict=True)
+        targets = [Target(as_labeling(graph, one)) for graph, one in known]
+        if observed is not None or weights is not None:
+            targets = self._narrowed(batch, targets, observed, weights)
+        for target in targets:
             objective.admit(target)
-            targets.append(target)
         setting = setting if seed == setting.seed else setting._replace(seed=seed)
-        task = LossTask(batch.tables, objective, setting, targets, batch.batched)
-        values = batch.back(Loss.apply(task, *batch.tensors))
+        check = not (batch.tables.watched and observed is None and isinstance(objective, Marginal))
+        task = LossTask(batch.tables, objective, setting, targets, batch.batched, check)
+        values = batch.back(Loss.apply(task, *tensors))
         if reduction == "none" or not batch.batched:
             return values
         return values.sum() if reduction == "sum" else values.mean()
@@ -168,8 +168,8 @@ class CRFLayer(torch.nn.Module):
     def decode(self, unary: Any, factors: Any = None, decoder: Any = "max_marginal", *, observed: Any = None) -> Any:
         """Return predicted labels, one for each variable (what ``decoder`` returns, in tensors)."""
         part: Decoder = get("decoders", decoder)
-        batch = self._batch(unary, factors)
-        thetas, given = batch.tables.thetas(batch.tensors), batch.each(observed, "observed")
+        batch, tensors = self._batch(unary, factors)
+        thetas, given = batch.tables.thetas(tensors), batch.each(observed, "observed")
 
         def one(k: int) -> np.ndarray:
             mu = None
@@ -185,6 +185,15 @@ class CRFLayer(torch.nn.Module):
             return shaped[0]
         return shaped if batch.listed else torch.stack(shaped)
 
+    def _marginals_task(self, batch: _Batch, observed: Any, cliques: bool, differentiate: bool) -> MarginalsTask:
+        """Return what is to be inferred; without ``observed`` it is the same for all tensors of these shapes."""
+        given = self._restrictions(batch, observed)
+        strategy = pick_strategy(self.inference, self.gradient)
+        free = all(each is None for each in given)
+        taped = free and differentiate and isinstance(strategy, Truncated) and isinstance(self.inference, IterativeInference)
+        check = not (free and batch.tables.watched)
+        return MarginalsTask(batch.tables, self.inference, strategy, given, cliques, taped, check)
+
     def _objective(self, loss: Any) -> tuple[Objective, Setting]:
         """Return a loss and its checked setting; those of specs are kept, as parsing one takes a while."""
         if isinstance(loss, str) and loss in self._objectives:
@@ -199,22 +208,31 @@ class CRFLayer(torch.nn.Module):
 
     # ---- reading what people pass ----
 
-    def _batch(self, unary: Any, factors: Any) -> _Batch:
-        """Return the examples; shapes that were read before are not read again, which takes a while."""
+    def _batch(self, unary: Any, factors: Any) -> tuple[_Batch, Sequence[torch.Tensor]]:
+        """Return the examples and their tensors; shapes that were read before are not read again, which takes a while."""
         if not (isinstance(unary, torch.Tensor) and isinstance(factors, torch.Tensor)):
             return self._new_batch(unary, factors)
-        key = (unary.shape, unary.dtype, unary.device, factors.shape, factors.dtype, factors.device, self.n_jobs)
-        if key in self._read:
-            return self._read[key].of([unary, factors])
-        batch = self._new_batch(unary, factors)
-        if batch.tensors[0] is unary and batch.tensors[1] is factors:
-            self._read[key] = batch.of([])
-        return batch
+        key = (unary.shape, unary.dtype, factors.shape, factors.dtype, self.n_jobs)
+        known = self._read.get(key)
+        if known is not None and unary.is_cpu and factors.is_cpu:
+            return known, (unary, factors)
+        batch, tensors = self._new_batch(unary, factors)
+        if tensors[0] is unary and tensors[1] is factors:
+            self._read[key] = batch
+        return batch, tensors
 
-    def _new_batch(self, unary: Any, factors: Any) -> _Batch:
+    def _new_batch(self, unary: Any, factors: Any) -> tuple[_Batch, Sequence[torch.Tensor]]:
         listed = isinstance(unary, list | tuple) and not self._is_ragged(unary)
-        if not listed:
-            return self._equal(unary, factors)
+        batch, tensors = self._listed(unary, factors) if listed else self._equal(unary, factors)
+        if len({tensor.dtype for tensor in tensors}) > 1:
+            tensors = [tensor.to(torch.float64) for tensor in tensors]
+        batch.tables.shapes = [tensor.shape for tensor in tensors]
+        different = {id(graph): graph for graph in batch.tables.graphs}.values()
+        batch.tables.watched = all(map(self.inference.sees_bad_numbers, different))
+        return batch, tensors
+
+    def _listed(self, unary: Sequence[Any], factors: Any) -> tuple[_Batch, Sequence[torch.Tensor]]:
+        """Return examples that come in lists of tensors."""
         if len(unary) == 0:
             raise InputError("the batch is empty.")
         if factors is not None and (not isinstance(factors, list | tuple) or len(factors) != len(unary)):
@@ -226,38 +244,34 @@ class CRFLayer(torch.nn.Module):
             self._one(graph if graph is not None else self._grid_of(u), u, None if factors is None else factors[k], k)
             for k, (graph, u) in enumerate(zip(graphs, unary, strict=True))
         ]
-        joined = _Batch(Tables([], [], self.n_jobs), [], [], [], parts[0].device, batched=True, listed=True)
-        tensors = [part.tensors for part in parts]
-        joined.tensors = [t[0] for t in tensors] + [t[1] for t in tensors]
-        for part in parts:
-            joined.tables.graphs += part.tables.graphs
-            joined.tables.counts += part.tables.counts
-            joined.unary_shapes += part.unary_shapes
-            joined.factor_shapes += part.factor_shapes
-        return _promoted(joined)
+        found = [part for part, _ in parts]
+        tables = Tables([part.tables.graphs[0] for part in found], [1] * len(found), self.n_jobs)
+        shapes = [part.unary_shapes[0] for part in found], [part.factor_shapes[0] for part in found]
+        tensors = [pair[0] for _, pair in parts] + [pair[1] for _, pair in parts]
+        return _Batch(tables, *shapes, found[0].device, batched=True, listed=True), tensors
 
-    def _equal(self, unary: Any, factors: Any) -> _Batch:
+    def _equal(self, unary: Any, factors: Any) -> tuple[_Batch, Sequence[torch.Tensor]]:
         """Return one example, or examples of one graph."""
         if self.graphs is not None:
             raise InputError(f"the layer has {len(self.graphs)} graphs; pass lists of as many tensors.")
         graph = self.graph if self.graph is not None else self._grid_of(unary)
         if graph.n_labels is None or (graph.arity is None and graph.n_factors):
-            return _promoted(self._one(graph, unary, factors, 0))
+            return self._one(graph, unary, factors, 0)
         unary = _tensor(unary, "unary")
         labels = graph.n_labels
         ones = [(graph.n_variables, labels)] + ([(*graph.shape, labels)] if graph.shape is not None else [])
         shape = tuple(unary.shape)
         if shape in ones:
-            return _promoted(self._one(graph, unary, factors, 0))
+            return self._one(graph, unary, factors, 0)
         if shape[1:] not in ones or shape[0] == 0:
             wanted = " or ".join(str(one) for one in ones)
             raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; got {shape}.")
         tables = _expanded(graph, factors, unary, (shape[0],))
         both = [_on_cpu(unary), _on_cpu(tables)]
         counted = Tables([graph] * shape[0], [shape[0]], self.n_jobs)
-        return _promoted(_Batch(counted, both, [shape], [tuple(tables.shape)], unary.device, batched=True))
+        return _Batch(counted, [shape], [tuple(tables.shape)], unary.device, batched=True), both
 
-    def _one(self, graph: Graph, unary: Any, factors: Any, number: int) -> _Batch:
+    def _one(self, graph: Graph, unary: Any, factors: Any, number: int) -> tuple[_Batch, Sequence[torch.Tensor]]:
         uniform, _ = _factor_shapes(graph)
         sizes = table_sizes(graph)
         unary_shape = factor_shape = None
@@ -278,7 +292,8 @@ class CRFLayer(torch.nn.Module):
                     f"needs {size}."
                 )
         both = [_on_cpu(unary), _on_cpu(factors)]
-        return _Batch(Tables([graph], [1], self.n_jobs), both, [unary_shape], [factor_shape], unary.device, batched=False)
+        tables = Tables([graph], [1], self.n_jobs)
+        return _Batch(tables, [unary_shape], [factor_shape], unary.device, batched=False), both
 
     def _is_ragged(self, unary: Any) -> bool:
         """Whether a list holds the tables of one example of mixed label counts."""
@@ -309,6 +324,14 @@ class CRFLayer(torch.nn.Module):
             raise InputError(f"unary must have shape (H, W, {count}) or (B, H, W, {count}); got {shape}.")
         return self._grid(*shape[-3:])
 
+    def _narrowed(self, batch: _Batch, targets: list[Target], observed: Any, weights: Any) -> list[Target]:
+        """Return targets with what is observed and with weights."""
+        given, per_label = self._restrictions(batch, observed), batch.each(weights, "weights")
+        return [
+            target._replace(observed=given[k], weights=checked_weights(graph, per_label[k]))
+            for k, (graph, target) in enumerate(zip(batch.tables.graphs, targets, strict=True))
+        ]
+
     def _restrictions(self, batch: _Batch, observed: Any) -> list[Restriction | None]:
         out: list[Restriction | None] = []
         if observed is None:
@@ -320,26 +343,22 @@ class CRFLayer(torch.nn.Module):
 
 
 class _Batch:
-    """Examples in pairs of tensors, and their shapes; None where tables of mixed sizes were joined."""
+    """The shapes of examples in pairs of tensors; None where tables of mixed sizes were joined."""
 
     def __init__(
         self,
         tables: Tables,
-        tensors: list[torch.Tensor],
         unary_shapes: list[tuple[int, ...] | None],
         factor_shapes: list[tuple[int, ...] | None],
         device: torch.device,
         batched: bool,
         listed: bool = False,
     ) -> None:
-        self.tables, self.tensors = tables, tensors
+        self.tables = tables
         self.unary_shapes, self.factor_shapes = unary_shapes, factor_shapes
         self.device, self.batched, self.listed = device, batched, listed
-
-    def of(self, tensors: list[torch.Tensor]) -> _Batch:
-        """Return the same with other tensors."""
-        shapes = self.unary_shapes, self.factor_shapes
-        return _Batch(self.tables, tensors, *shapes, self.device, self.batched, self.listed)
+        self.elsewhere = device.type != "cpu"
+        self.tasks: dict[tuple[bool, bool], MarginalsTask] = {}
 
     def one_shapes(self) -> list[Any]:
         """Return the unary shape of each example."""
@@ -349,7 +368,7 @@ class _Batch:
 
     def back(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a result on the device of what was passed."""
-        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+        return tensor.to(self.device) if self.elsewhere else tensor
 
     def shaped(self, tensors: Sequence[torch.Tensor], shapes: list[tuple[int, ...] | None]) -> Any:
         """Give results the shapes of what was passed; tables of mixed sizes become lists."""
@@ -373,25 +392,27 @@ class _Batch:
         graphs = self.tables.graphs
         if values is None:
             return [None] * len(graphs)
-        if self.listed:
-            if len(values) != len(graphs):
-                raise InputError(f"{what} must be a list of {len(graphs)}, one for each example; got {len(values)}.")
-            return [_per_variable(graph, one) for graph, one in zip(graphs, values, strict=True)]
         if not self.batched:
             return [_per_variable(graphs[0], values)]
         if len(values) != len(graphs):
-            raise InputError(f"{what} must have {len(graphs)} examples, as unary has; got {len(values)}.")
+            wanted = (
+                f"be a list of {len(graphs)}, one for each example"
+                if self.listed
+                else f"have {len(graphs)} examples, as unary has"
+            )
+            raise InputError(f"{what} must {wanted}; got {len(values)}.")
         return [_per_variable(graph, one) for graph, one in zip(graphs, values, strict=True)]
 
 
 def _per_variable(graph: Graph, values: Any) -> Any:
     """Return (n,) or (n, L) values from those of a grid's shape."""
     if isinstance(values, torch.Tensor):
-        values = (values.detach() if values.device.type == "cpu" else values.detach().cpu()).numpy()
-    shape = np.shape(values) if graph.n_labels is not None else ()
-    if graph.shape is not None and shape[:2] == graph.shape:
-        return np.asarray(values).reshape(graph.n_variables, *shape[2:])
-    return values
+        values = (values.detach() if values.is_cpu else values.detach().cpu()).numpy()
+    if graph.shape is None or graph.n_labels is None:
+        return values
+    values = np.asarray(values)
+    shape = values.shape
+    return values.reshape(graph.n_variables, *shape[2:]) if shape[:2] == graph.shape else values
 
 
 def _tensor(value: Any, what: str) -> torch.Tensor:
@@ -428,10 +449,3 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
             f"CRFLayer computes on the CPU: tensors on {tensor.device} are copied there, and results back.", stacklevel=5
         )
     return tensor.to("cpu")
-
-
-def _promoted(batch: _Batch) -> _Batch:
-    """Return tensors of one type."""
-    if len({t.dtype for t in batch.tensors}) > 1:
-        batch.tensors = [t.to(torch.float64) for t in batch.tensors]
-    return batch

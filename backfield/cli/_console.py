@@ -27,7 +27,13 @@ def progress_bar(title: str, verbose: bool = True) -> Iterator[Callable[[int, in
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    from backfield.estimators._progress import wipe
+
     columns = (TextColumn(title), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        try:
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        except BaseException:
+            wipe(bar)
+            raise

@@ -40,6 +40,8 @@ def evaluate(
     from backfield.cli._models import load_model, read_for
     from backfield.io.data import check_classes, classes_of
 
+    if report is not None:
+        _check_place(report)
     crf, made = load_model(model)
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=True)
@@ -54,6 +56,15 @@ def evaluate(
         typer.echo(json.dumps(head | metrics.as_json(), allow_nan=False))
     else:
         _print(model, read, found, metrics)
+
+
+def _check_place(report: Path) -> None:
+    """Refuse a page that cannot be written before everything is predicted, not after."""
+    from backfield.errors import InputError
+
+    if report.is_dir() or not report.absolute().parent.is_dir():
+        why = "it is a folder" if report.is_dir() else f"there is no folder {report.absolute().parent}"
+        raise InputError(f"cannot write the page {report}: {why}.")
 
 
 def _scored(crf: Any, data: Data, X: Any, extra: Any, cluster: str | None) -> tuple[Predictions, Metrics]:

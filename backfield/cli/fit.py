@@ -47,7 +47,9 @@ def fit(
     pairwise: Annotated[str | None, typer.Option(help="Energy of edges.")] = None,
     decoder: Annotated[str | None, typer.Option(help="Spec: max_marginal, map or soft.")] = None,
     l2: Annotated[float | None, typer.Option(help="Ridge; column files: by default 1 / tokens (CRFsuite's c2 = 1).")] = None,
-    labels: Annotated[int | None, typer.Option(help="Number of classes, 0 .. N-1; by default those that occur.")] = None,
+    labels: Annotated[
+        int | None, typer.Option(min=2, help="Number of classes, 0 .. N-1; by default those that occur.")
+    ] = None,
     features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from backfield.decoders._base import Decoder
 from backfield.graph import Potentials
-from backfield.map_solvers.auto import solve
+from backfield.map_solvers.auto import check_solver, solve
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,6 +19,9 @@ class Map(Decoder, name="map"):
     solver: str = "auto"
 
     needs_marginals: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver)
 
     def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> np.ndarray:
         """Return the solver's labels."""

@@ -264,7 +264,11 @@ class Assembling(SpecParams):
         return part_of("learner", self.learner)
 
     def _jobs(self) -> int:
-        return (os.cpu_count() or 1) if self.n_jobs in (-1, None) else int(self.n_jobs)
+        if self.n_jobs in (-1, None):
+            return os.cpu_count() or 1
+        if isinstance(self.n_jobs, bool) or not isinstance(self.n_jobs, int | np.integer) or self.n_jobs < 1:
+            raise InputError(f"n_jobs must be a whole number >= 1, or -1 for all cores; got {self.n_jobs!r}.")
+        return int(self.n_jobs)
 
 
 def _factor_features(sample: Sample, graph: Any, dtype: Any, number: int) -> Any:

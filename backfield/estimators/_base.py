@@ -119,6 +119,7 @@ class CRF(ClassifierMixin, Assembling):
             return self._fit(X, y, sample_weight, validation, options)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, validation: Any, options: dict[str, Any]) -> CRF:
+        self._decoder()  # refused before hours are spent, not after
         samples, labels = self._training_data(X, y)
         survey = self._survey(samples, labels)
         self._learn_classes(survey.seen)
@@ -220,7 +221,10 @@ class CRF(ClassifierMixin, Assembling):
         return part_of("inference", spec)  # type: ignore[return-value]
 
     def _seed(self) -> int:
-        return int(self.random_state or 0)
+        seed = 0 if self.random_state is None else self.random_state
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise InputError(f"random_state must be a whole number >= 0 or None, got {seed!r}.")
+        return int(seed)
 
     # ---- predicting ----
 

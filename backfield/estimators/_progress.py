@@ -33,4 +33,12 @@ class Progress:
 
     def __exit__(self, *error: Any) -> None:
         if self.verbose:
+            if error[0] is not None:
+                wipe(self.bar)
             self.bar.__exit__(*error)
+
+
+def wipe(bar: Any) -> None:
+    """Let nothing be left of a bar: what went wrong is said in one line, not after half of it."""
+    bar.live.transient = True
+    bar.console.quiet = not bar.console.is_terminal

@@ -134,7 +134,7 @@ def observe(graph: Graph, labeling: Labeling) -> Restriction:
 
 def allowed_labels(graph: Graph, labels: np.ndarray) -> np.ndarray:
     """Return the flat mask of labels that ``labels`` (n,), -1 = free, allow."""
-    return _mask_of(graph, labels)
+    return _mask_of(labels, graph.labels)
 
 
 def check_possible(theta: Potentials) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -11,18 +13,25 @@ from backfield.errors import InputError
 from backfield.graph.graph import Graph
 
 
-class Labeling(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Labeling:
     """What is known about each variable.
 
-    ``labels`` (n,) holds the label, or -1 where the variable is hidden or known only as a set; ``allowed`` is flat as
-    the unary tables: which labels are possible. ``soft``, laid out the same, holds target probabilities of the variables
-    whose label is -1.
+    ``labels`` (n,) holds the label, or -1 where the variable is hidden or known only as a set. ``mask`` is flat as the
+    unary tables: which labels are possible; None where ``labels`` say it all, of variables with ``counts`` labels each.
+    ``soft``, laid out the same, holds target probabilities of the variables whose label is -1.
     """
 
     labels: np.ndarray
-    allowed: np.ndarray
+    mask: np.ndarray | None
     has_sets: bool
     soft: np.ndarray | None = None
+    counts: int | np.ndarray = 0
+
+    @cached_property
+    def allowed(self) -> np.ndarray:
+        """Which labels are possible, flat; made when it is asked for, as most losses look at the labels alone."""
+        return self.mask if self.mask is not None else _mask_of(self.labels, self.counts)
 
     @property
     def known(self) -> np.ndarray:
@@ -51,11 +60,11 @@ def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
     if array.dtype.kind not in "iu":
         raise InputError(f"{what} must be integers (-1 = hidden) or a boolean mask (n, L); got dtype {array.dtype}.")
     array = array.astype(np.int64)
-    allowed = np.empty(int(graph.layout.var_ptr[-1]) if graph.n_labels is None else n * graph.n_labels, dtype=bool)
-    i = int(_mask(array, graph.labels, allowed) if graph.n_labels is None else _equal_mask(array, graph.n_labels, allowed))
+    counts = graph.labels if graph.n_labels is None else graph.n_labels
+    i = int(_first_unknown(array, graph.labels) if graph.n_labels is None else _first_outside(array, graph.n_labels))
     if i < n:
         raise InputError(f"{what}[{i}] is {array[i]}; variable {i} has labels 0 .. {graph.labels[i] - 1} (-1 = hidden).")
-    return Labeling(array, allowed, False)
+    return Labeling(array, None, False, counts=counts)
 
 
 def one_hot(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,27 +89,35 @@ def factor_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.nda
     return layout.table_ptr[:-1] + np.add.reduceat(at * layout.stride, layout.scope_ptr[:-1]), complete
 
 
-def _mask_of(graph: Graph, labels: np.ndarray) -> np.ndarray:
-    allowed = np.empty(int(graph.layout.var_ptr[-1]), dtype=bool)
-    _mask(labels, graph.labels, allowed)
-    return allowed
+def _mask_of(labels: np.ndarray, counts: int | np.ndarray) -> np.ndarray:
+    """Return which labels are allowed, flat."""
+    if isinstance(counts, np.ndarray):
+        allowed = np.empty(int(counts.sum()), dtype=bool)
+        _fill(labels, counts, allowed)
+        return allowed
+    return ((labels[:, None] == np.arange(counts)) | (labels[:, None] < 0)).reshape(-1)
 
 
 @kernel
-def _mask(labels, counts, allowed):  # type: ignore[no-untyped-def]
-    """Write which labels are allowed; return the first variable whose label it does not have, or their number."""
+def _fill(labels, counts, allowed):  # type: ignore[no-untyped-def]
     at = 0
     for i in range(len(labels)):
-        if labels[i] < -1 or labels[i] >= counts[i]:
-            return i
         for label in range(counts[i]):
             allowed[at + label] = labels[i] == label or labels[i] < 0
         at += counts[i]
+
+
+@kernel
+def _first_unknown(labels, counts):  # type: ignore[no-untyped-def]
+    """Return the first variable whose label it does not have, or the number of variables."""
+    for i in range(len(labels)):
+        if labels[i] < -1 or labels[i] >= counts[i]:
+            return i
     return len(labels)
 
 
 @kernel
-def _equal_mask(labels, count, allowed):  # type: ignore[no-untyped-def]
+def _first_outside(labels, count):  # type: ignore[no-untyped-def]
     """Do the same for variables of one label count, several at a time."""
     least, most = labels.dtype.type(0), labels.dtype.type(0)
     for i in range(len(labels)):
@@ -109,9 +126,6 @@ def _equal_mask(labels, count, allowed):  # type: ignore[no-untyped-def]
         for i in range(len(labels)):
             if labels[i] < -1 or labels[i] >= count:
                 return i
-    for label in range(count):
-        for i in range(len(labels)):
-            allowed[i * count + label] = (labels[i] == label) | (labels[i] < 0)
     return len(labels)
 
 
@@ -127,7 +141,7 @@ def _from_rows(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:
     if certain.known.all():
         return certain
     soft = np.concatenate(rows).astype(np.float64) * np.repeat(~certain.known, graph.labels)
-    return certain._replace(soft=soft)
+    return replace(certain, soft=soft)
 
 
 def _from_mask(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:

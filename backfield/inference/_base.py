@@ -73,6 +73,10 @@ class Inference(Component):
         """Return the method for the graph that a restriction leaves."""
         return self
 
+    def sees_bad_numbers(self, graph: Graph) -> bool:
+        """Whether the method itself asks potentials to ``verify`` where they are not finite or huge."""
+        return False
+
 
 class ExactInference(Inference):
     """A method whose marginals are exact; its Jacobian is the covariance, which :meth:`vjp` applies."""

@@ -41,6 +41,9 @@ _ENGINES: dict[str, type[MessageEngine]] = {
     "log": LogEngine,
 }
 
+#: How far |log| of a product may go: 0.8 of what the number type holds.
+_ROOM = {np.dtype(dtype): 0.8 * float(-np.log(np.finfo(dtype).tiny)) for dtype in (np.float32, np.float64, np.complex128)}
+
 
 class MessagePassing(IterativeInference):
     """Base of methods on the update of [D13] eq. (18); subclasses are dataclasses that give ``counting_numbers``."""
@@ -65,13 +68,18 @@ class MessagePassing(IterativeInference):
         """Return the name of the schedule used on this graph; empty for an order of the user's own."""
         return "" if self.order is not None else _schedule.resolve(graph, self.schedule)
 
+    def sees_bad_numbers(self, graph: Graph) -> bool:
+        """Whether kernels are chosen for which the potentials turn out not to fit where they are no numbers."""
+        return self.family == "auto" and not _refusal("lattice", self, graph, self.counting_numbers(graph))
+
     def engine(self, theta: Potentials) -> MessageEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it."""
         rho = self.counting_numbers(theta.graph)
-        family = self.family if self.family != "auto" else self._fastest(theta, rho)
+        family = self._fastest(theta, rho) if self.family == "auto" else self._asked_for(theta.graph, rho)
         engine = self._bind(family, theta, rho)
         if family == "log" or fits(_exposure_of(engine), theta.dtype):
             return engine
+        theta.verify()
         if theta.dtype == np.float32:
             return self.engine(theta.astype(np.float64))
         return self._bind("log", theta, rho)
@@ -86,16 +94,17 @@ class MessagePassing(IterativeInference):
             return "log"
         return next(family for family in ("copies", "pairwise", "general") if not _refusal(family, self, graph, rho))
 
-    def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
-        graph = theta.graph
-        reason = _refusal(family, self, graph, rho)
+    def _asked_for(self, graph: Graph, rho: np.ndarray) -> str:
+        reason = _refusal(self.family, self, graph, rho)
         if reason:
-            raise InputError(f"family={family!r} needs {reason}; use family='auto'.")
-        schedule = Schedule(np.empty(0, np.int64), False, False, "lattice")  # that engine has the order built in
-        if family != "lattice":
-            schedule = self._order(graph)
-            rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
-        return _ENGINES[family](theta, rho, schedule, self.damping)
+            raise InputError(f"family={self.family!r} needs {reason}; use family='auto'.")
+        return self.family
+
+    def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
+        if family == "lattice":
+            return LatticeEngine(theta, rho, None, self.damping)  # which has its order built in
+        rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
+        return _ENGINES[family](theta, rho, self._order(theta.graph), self.damping)
 
     def _order(self, graph: Graph) -> Schedule:
         if self.order is not None:
@@ -122,7 +131,7 @@ def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray)
 
 def fits(exposure: float, dtype: Any) -> bool:
     """Whether products of messages stay clear of the limits of the number type."""
-    return exposure < 0.8 * float(-np.log(np.finfo(dtype).tiny))
+    return 0 <= exposure < _ROOM[np.dtype(dtype)]  # not where it is -inf, of forbidden labels, or NaN
 
 
 def _exposure_of(engine: MessageEngine) -> float:

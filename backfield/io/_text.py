@@ -114,6 +114,10 @@ def write_atomic(path: str | Path, text: str) -> None:
         with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
         os.replace(temporary, target)
+    except OSError as error:
+        if error.filename is not None:
+            error.filename = str(path)  # the name that people know
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -131,9 +131,9 @@ def check_labels(data: Data, n_labels: int | None = None) -> None:
         raise InputError(f"{data.path}: there is nothing to learn from: all labels are hidden{_how_hidden(data)}.")
     if len(seen) == 1 and n_labels is None:
         hint = "; 255 = don't care: a mask of 0 and 255 has one class" if data.format == "images" else ""
+        hint += "" if seen.dtype.kind == "U" else " (--labels N says that there are N)"
         raise InputError(
-            f"{data.path}: every labelled {variable} is of class {seen[0]}, so there is nothing to tell apart{hint} "
-            "(--labels N says that there are N)."
+            f"{data.path}: every labelled {variable} is of class {seen[0]}, so there is nothing to tell apart{hint}."
         )
 
 

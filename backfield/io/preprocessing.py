@@ -89,7 +89,7 @@ class Preprocessing:
             return pixels
         if self.edges == "given":
             if data.edges is None:
-                raise InputError("the model was trained on edge features of its own: horizontal and vertical are needed.")
+                raise InputError("edges 'given' are horizontal and vertical of an .npz; these data have none.")
             edges = data.edges
         else:
             edges = self._edge_features().transform(data.inputs)
@@ -97,7 +97,7 @@ class Preprocessing:
 
     def _pixels(self, data: Data) -> list[np.ndarray]:
         if self.features == "raw":
-            return [np.asarray(x, dtype=np.float32) for x in data.inputs]
+            return [_as_float32(x, name) for x, name in zip(data.inputs, data.names, strict=True)]
         if self.features == "rgb":
             return [as_rgb(x) for x in data.inputs]
         if self.features not in FEATURES:
@@ -161,3 +161,12 @@ def _known(what: str, name: str, table: dict[str, str]) -> str:
         listed = "; ".join(f"{key} ({text})" for key, text in table.items())
         raise InputError(f"there are no {what} {name.strip()!r}; there are: {listed}.")
     return name.strip()
+
+
+def _as_float32(values: Any, name: str) -> np.ndarray:
+    """Return features in the type of estimators, refused where they do not fit into it."""
+    with np.errstate(over="ignore"):
+        out = np.asarray(values, dtype=np.float32)
+    if not np.isfinite(out).all():
+        raise InputError(f"{name}: features must be finite and below {np.finfo(np.float32).max:.1g} in size.")
+    return out

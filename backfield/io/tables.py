@@ -145,7 +145,8 @@ def _list(
     for k, each in enumerate(out):
         where = f"{path}: {key}[{k}]"
         if each.dtype.kind not in kinds or each.ndim not in ndim or each.size == 0:
-            raise InputError(f"{where} must have shape {shape}, got {each.dtype} of shape {each.shape}.")
+            what = "numbers" if "f" in kinds else "whole numbers"
+            raise InputError(f"{where} must hold {what} of shape {shape}, got {each.dtype} of shape {each.shape}.")
         if each.ndim == max(ndim) > 1 and out[0].ndim == each.ndim and key != "masks" and each.shape[-1] != out[0].shape[-1]:
             raise InputError(f"{where} has {each.shape[-1]} features, {key}[0] has {out[0].shape[-1]}; counts must agree.")
         if each.ndim != out[0].ndim:

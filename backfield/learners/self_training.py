@@ -135,7 +135,7 @@ class SelfTraining(Composite, name="self_training"):
                 run = PerturbAndMap(self.n_samples, seed + at, solver).infer(model.theta)
                 hidden = np.repeat(target.labeling.labels < 0, graph.labels)
                 soft = model.expand(run.marginals).unary_flat * hidden
-                labeling = target.labeling._replace(soft=soft.astype(np.float64))
+                labeling = dataclasses.replace(target.labeling, soft=soft.astype(np.float64))
             else:
                 found = solve(model.theta, solver).labels
                 indicators = np.concatenate(one_hot(model.theta.graph, found))

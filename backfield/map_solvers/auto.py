@@ -24,6 +24,12 @@ def solve(theta: Potentials, solver: str = "auto") -> MapResult:
     return _default("max_product").solve(theta)
 
 
+def check_solver(solver: str) -> None:
+    """Refuse what is no solver."""
+    if solver != "auto":
+        _part(solver)
+
+
 @lru_cache(maxsize=64)
 def _part(solver: str) -> MapSolver:
     """Return a solver by its spec, which takes longer to read than a small model to solve."""

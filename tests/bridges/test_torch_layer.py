@@ -296,6 +296,38 @@ def test_bad_input(change, message):
         CRFLayer((2, 3), 2).loss(**(given | change))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "nan"), (np.inf, "inf"), (1e36, "1e")])
+def test_numbers_that_are_none_are_seen_wherever_they_are(dtype, part, value, word):
+    # A grid of 9 x 9 after one sweep: nothing of the last pixel arrives where the labels are.
+    layer = CRFLayer((9, 9), 2, inference="tree_reweighted(n_iter=1)")
+    given = [torch.zeros(9, 9, 2, dtype=dtype, requires_grad=True), torch.zeros(144, 2, 2, dtype=dtype, requires_grad=True)]
+    with torch.no_grad():
+        given[part].view(-1)[-1] = value * (1e120 if value == 1e36 and dtype == torch.float64 else 1)
+    labels = torch.full((9, 9), -1)
+    labels[0, 0] = 1
+    what = "unary" if part == 0 else "factors"
+    for call in (lambda: layer.loss(*given, labels), lambda: layer.marginals(*given), lambda: layer.decode(*given)):
+        with pytest.raises(bf.InputError, match=f"{what}.*{word}"):
+            call()
+    with pytest.raises(bf.InputError, match=f"example {1 - part}: "):
+        layer.loss(
+            torch.stack([torch.zeros(9, 9, 2, dtype=dtype), given[0]]), given[1].expand(2, 144, 2, 2), labels.expand(2, 9, 9)
+        )
+
+
+def test_forbidden_labels_and_large_potentials_are_taken():
+    layer = CRFLayer((3, 4), 2, inference="tree_reweighted(n_iter=3)")
+    unary, factors = torch.zeros(3, 4, 2), torch.zeros(17, 2, 2)
+    unary[0, 0, 1], unary[2, 3, 0] = -torch.inf, 500.0
+    mu = layer.marginals(unary, factors).unary
+    assert mu[0, 0, 1] == 0 and mu[2, 3, 0] == 1
+    unary[0, 0] = -torch.inf
+    with pytest.raises(bf.InputError, match="variable 0 has no allowed label"):
+        layer.marginals(unary, factors)
+
+
 def test_bad_layers():
     for arguments, message in (
         (((2, 3),), "needs n_labels"),

@@ -70,3 +70,17 @@ def test_no_rho_and_no_scale_leaves_the_range(family, rho, dtype):
         assert np.isfinite(run.marginals.vector()).all() and np.isfinite(run.log_partition)
         if dtype == "float64" and scale <= 20:
             np.testing.assert_allclose(run.marginals.vector(), plain.marginals.vector(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_forbidden_label_leaves_the_kernels_of_grids(dtype, label):
+    graph = bf.Graph.grid(3, 4)
+    unary = np.zeros((12, 2))
+    unary[0, label], unary[11, label] = -np.inf, 900.0
+    theta = bf.Potentials(graph, unary, np.zeros((17, 2, 2)))
+    run = bf.infer(theta, "tree_reweighted(n_iter=3)", dtype=dtype)
+    assert run.unary[0, label] == 0 and run.unary[11, 1 - label] == 0
+    expected = bf.infer(theta, "tree_reweighted(n_iter=3, family='log')")
+    np.testing.assert_allclose(run.unary, expected.unary, atol=1e-6)
+    assert abs(run.log_partition - expected.log_partition) < 1e-3

@@ -138,7 +138,7 @@ NAN = np.where(np.arange(12).reshape(3, 4) == 5, np.nan, 1.0)
         ({"images": NAN[None], "masks": np.zeros((1, 3, 4), int)}, r"images\[0\] holds nan at \(1, 1\)"),
         ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 5), int)}, "sizes differ in example 0"),
         ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((2, 3, 4), int)}, "counts must agree"),
-        ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4))}, r"masks\[0\] must have shape \(H, W\)"),
+        ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4))}, r"masks\[0\] must hold .* of shape \(H, W\)"),
         (
             {"images": ragged(np.zeros((3, 4, 2)), np.zeros((2, 4, 3))), "masks": ragged(NAN > 0, NAN[:2] > 0)},
             r"images\[1\] has 3 features, images\[0\] has 2",
