@@ -159,6 +159,14 @@ class LossTask:
         return float(gradient.real @ direction), theta.like((gradient.imag / STEP).astype(theta.dtype))
 
 
+def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """Return ``function.apply`` by the short way: what it does before is for transforms that these functions refuse."""
+    try:
+        return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+    except RuntimeError:
+        return function.apply(*arguments)  # says what is wrong in PyTorch's words
+
+
 class Loss(torch.autograd.Function):
     """Values (examples,) of an objective; one number where there is no batch."""
 
@@ -280,7 +288,8 @@ class Marginals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, task: MarginalsTask, *tensors: torch.Tensor) -> Any:
         """Infer, and keep the states where the strategy wants them."""
-        ctx.set_materialize_grads(False)
+        if task.cliques:
+            ctx.set_materialize_grads(False)
         thetas = task.tables.thetas(tensors, task.check)
         found = [task.forward(0, thetas[0])] if task.tables.alone else task.tables.map(lambda k: task.forward(k, thetas[k]))
         ctx.task, ctx.tapes = task, [tape for _, tape in found] if task.taped else None
@@ -291,8 +300,8 @@ class Marginals(torch.autograd.Function):
     def backward(ctx: Any, *d_mu: torch.Tensor | None) -> Any:
         """Return J' d_mu."""
         if not ctx.task.cliques:
-            d_mu = (*d_mu, *[None] * len(d_mu))
-        if all(part is None for part in d_mu):
+            d_mu += (None,) * len(d_mu)
+        elif all(part is None for part in d_mu):
             return None, *d_mu
         tapes, ctx.tapes = ctx.tapes, None  # unwinding uses a tape up; a second backward infers again
         if not torch.is_grad_enabled():

@@ -20,7 +20,16 @@ except ImportError as error:
 
 from backfield._component import get
 from backfield.api import checked_weights, infer, make_setting
-from backfield.bridges._torch_functions import Loss, LossTask, Marginals, MarginalsTask, Tables, pick_strategy, table_sizes
+from backfield.bridges._torch_functions import (
+    Loss,
+    LossTask,
+    Marginals,
+    MarginalsTask,
+    Tables,
+    applied,
+    pick_strategy,
+    table_sizes,
+)
 from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.execution.threads import _keep_freed_memory
@@ -115,7 +124,7 @@ class CRFLayer(torch.nn.Module):
             task = self._marginals_task(batch, observed, *kind)
         if observed is None:
             batch.tasks[kind] = task
-        found = Marginals.apply(task, *tensors)
+        found = applied(Marginals, task, *tensors)
         half = len(batch.tables.counts)
         mu_factors = batch.shaped(found[half:], batch.factor_shapes) if cliques else None
         return MarginalTensors(batch.shaped(found[:half], batch.unary_shapes), mu_factors)
@@ -159,7 +168,7 @@ class CRFLayer(torch.nn.Module):
         setting = setting if seed == setting.seed else setting._replace(seed=seed)
         check = not (batch.tables.watched and observed is None and isinstance(objective, Marginal))
         task = LossTask(batch.tables, objective, setting, targets, batch.batched, check)
-        values = batch.back(Loss.apply(task, *tensors))
+        values = batch.back(applied(Loss, task, *tensors))
         if reduction == "none" or not batch.batched:
             return values
         return values.sum() if reduction == "sum" else values.mean()
