@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph.graph import Graph
 from backfield.graph.labeling import Labeling, _mask_of
@@ -63,33 +64,20 @@ class Restriction:
         layout = self.full.layout
         constant = self.n_unary + self.n_table
         start = np.full(self.full.n_variables, constant, dtype=np.int64)
-        if self.graph is not None:
-            start[free] = self.graph.layout.var_ptr[:-1]
-        owner = np.repeat(np.arange(self.full.n_variables), self.full.labels)
-        unary = np.where(allowed, start[owner] + np.where(free[owner], rank, 0), _FORBIDDEN)
-
-        sizes = np.diff(layout.table_ptr)
-        factor = np.repeat(np.arange(self.full.n_factors), sizes)
-        entry = np.arange(int(layout.table_ptr[-1])) - layout.table_ptr[factor]
         base = np.full(self.full.n_factors, constant, dtype=np.int64)
         if self.graph is not None:
+            start[free] = self.graph.layout.var_ptr[:-1]
             base[self.kept_factors] = self.n_unary + self.graph.layout.table_ptr[:-1]
-        step = self._new_strides(free, count, n_free)
-        only = np.zeros(self.full.n_factors, dtype=np.int64)
         alone = free[layout.scope] & (n_free == 1)[layout.slot_factor]
-        only[layout.slot_factor[alone]] = start[layout.scope[alone]]
-        target = np.where(n_free[factor] == 1, only[factor], base[factor])
-        possible = np.ones(len(entry), dtype=bool)
-        arity = np.diff(layout.scope_ptr)
-        for position in range(int(arity.max(initial=0))):
-            inside = position < arity[factor]
-            slot = layout.scope_ptr[factor[inside]] + position
-            variable = layout.scope[slot]
-            label = entry[inside] // layout.stride[slot] % self.full.labels[variable]
-            new = rank[layout.var_ptr[variable] + label]
-            possible[inside] &= new >= 0
-            target[inside] += np.where(free[variable], new * step[slot], 0)
-        return np.concatenate([unary, np.where(possible, target, _FORBIDDEN)])
+        base[layout.slot_factor[alone]] = start[layout.scope[alone]]
+        owner = np.repeat(np.arange(self.full.n_variables), self.full.labels)
+        target = np.empty(len(allowed) + int(layout.table_ptr[-1]), dtype=np.int64)
+        target[: len(allowed)] = np.where(allowed, start[owner] + np.where(free[owner], rank, 0), _FORBIDDEN)
+        tables, step = target[len(allowed) :], self._new_strides(free, count, n_free)
+        _table_targets(
+            layout.var_ptr, layout.scope_ptr, layout.scope, layout.stride, layout.table_ptr, free, rank, base, step, tables
+        )
+        return target
 
     def _new_strides(self, free: np.ndarray, count: np.ndarray, n_free: np.ndarray) -> np.ndarray:
         """Strides of free slots in reduced tables (1 where a factor became unary)."""
@@ -102,11 +90,9 @@ class Restriction:
 
     def reduce(self, theta: Potentials) -> tuple[Potentials | None, float]:
         """Return the reduced potentials and the constant that the fixed labels contribute."""
-        values = theta.vector()
-        use = self.target >= 0
         # The constant may be a sum over most of the model: float32 would lose it in rounding.
         out = np.zeros(self.n_unary + self.n_table + 1, dtype=np.result_type(theta.dtype, np.float64))
-        np.add.at(out, self.target[use], values[use])
+        _add_up(self.target, theta.vector(), out)
         reduced = None
         if self.graph is not None:
             tables = out[:-1].astype(theta.dtype, copy=False)
@@ -125,6 +111,34 @@ class Restriction:
     def expand_vjp(self, d_full: Potentials) -> Potentials | None:
         """Return the adjoint of reduced marginals from that of full ones."""
         return self.reduce(d_full)[0]
+
+
+@exact_kernel
+def _table_targets(var_ptr, scope_ptr, scope, stride, table_ptr, free, rank, base, step, target):  # type: ignore[no-untyped-def]
+    """Write the places of table entries: ``base`` of the factor + rank of each free label * its new stride."""
+    for c in range(len(base)):
+        first, last = table_ptr[c], table_ptr[c + 1]
+        target[first:last] = base[c]
+        for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            i = scope[k]
+            count = var_ptr[i + 1] - var_ptr[i]
+            for block in range(first, last, count * stride[k]):
+                for x in range(count):
+                    new, at = rank[var_ptr[i] + x], block + x * stride[k]
+                    if new < 0:
+                        target[at : at + stride[k]] = _FORBIDDEN
+                    elif free[i]:
+                        for e in range(at, at + stride[k]):
+                            if target[e] != _FORBIDDEN:
+                                target[e] += new * step[k]
+
+
+@exact_kernel
+def _add_up(target, values, out):  # type: ignore[no-untyped-def]
+    """Add every value to its place."""
+    for a in range(len(target)):
+        if target[a] != _FORBIDDEN:
+            out[target[a]] += values[a]
 
 
 def observe(graph: Graph, labeling: Labeling) -> Restriction:

@@ -56,6 +56,8 @@ class MessageEngine(Engine):
         d_unary = np.empty_like(mu.unary_flat)
         d_factors = np.empty_like(mu.factors_flat)
         d_rho = d_theta.parameters.get("rho", np.zeros(0, dtype=mu.dtype))
+        with np.errstate(divide="ignore"):
+            logs = np.log(mu.unary_flat), np.log(mu.factors_flat)  # numpy's log is vectorised, numba's is not
         _log_partition_vjp(
             layout.var_ptr,
             layout.scope_ptr,
@@ -67,6 +69,7 @@ class MessageEngine(Engine):
             self.theta.factors_flat,
             mu.unary_flat,
             mu.factors_flat,
+            *logs,
             mu.dtype.type(scale),
             d_unary,
             d_factors,
@@ -108,27 +111,30 @@ def _log_partition(var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, t
 
 @exact_kernel
 def _log_partition_vjp(  # type: ignore[no-untyped-def]
-    var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c, scale, d_u, d_c, d_rho
+    var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c, log_u, log_c, scale, d_u, d_c, d_rho
 ):
     zero = mu_u.dtype.type(0)
     one = mu_u.dtype.type(1)
-    log_mu = np.zeros_like(mu_u)
     for a in range(len(mu_u)):
-        d_u[a] = zero
-        if mu_u[a].real > 0:
-            log_mu[a] = np.log(mu_u[a])
-            d_u[a] = scale * (theta_u[a] - log_mu[a] - one)
+        d_u[a] = scale * (theta_u[a] - log_u[a] - one) if mu_u[a].real > 0 else zero
     for c in range(len(table_ptr) - 1):
-        for e in range(table_ptr[c], table_ptr[c + 1]):
-            d_c[e] = zero
-            if mu_c[e].real > 0:
-                information = np.log(mu_c[e])
-                for k in range(scope_ptr[c], scope_ptr[c + 1]):
-                    i = scope[k]
-                    x = var_ptr[i] + (e - table_ptr[c]) // stride[k] % (var_ptr[i + 1] - var_ptr[i])
-                    information -= log_mu[x]
-                    if mu_u[x].real > 0:
-                        d_u[x] += scale * rho[c] * mu_c[e] / mu_u[x]
-                d_c[e] = scale * (theta_c[e] - rho[c] * (information + one))
-                if len(d_rho) > 0:
-                    d_rho[c] -= scale * mu_c[e] * information
+        first, last = table_ptr[c], table_ptr[c + 1]
+        for e in range(first, last):
+            d_c[e] = log_c[e]
+        for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            start, step = var_ptr[scope[k]], stride[k]
+            count = var_ptr[scope[k] + 1] - start
+            for block in range(first, last, count * step):
+                for x in range(count):
+                    at = block + x * step
+                    total = zero
+                    for e in range(at, at + step):
+                        total += mu_c[e]
+                        d_c[e] -= log_u[start + x]
+                    if mu_u[start + x].real > 0:
+                        d_u[start + x] += scale * rho[c] * total / mu_u[start + x]
+        for e in range(first, last):
+            information, possible = d_c[e], mu_c[e].real > 0
+            d_c[e] = scale * (theta_c[e] - rho[c] * (information + one)) if possible else zero
+            if len(d_rho) > 0 and possible:
+                d_rho[c] -= scale * mu_c[e] * information
