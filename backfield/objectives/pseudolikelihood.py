@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
+from backfield._numeric import exact_kernel, inlined, log_sum_exp
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.objectives._base import Conditioned, Objective, Setting, Target, reduced_target
@@ -118,97 +118,91 @@ def _grow_patches(graph: Graph, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @exact_kernel
-def _value_and_gradient(  # type: ignore[no-untyped-def]
-    layout, theta_u, theta_c, member, ptr, labels, weight, d_u, d_c
-):
-    var_ptr, scope_ptr, scope, slot_factor = layout.var_ptr, layout.scope_ptr, layout.scope, layout.slot_factor
-    stride, table_ptr, inc_ptr, inc = layout.stride, layout.table_ptr, layout.inc_ptr, layout.inc
-    n, n_factors = len(labels), len(table_ptr) - 1
-    entry = np.zeros(n_factors, np.int64)  # the entry that the labels select; -1: a hidden variable
-    for c in range(n_factors):
-        entry[c] = table_ptr[c]
-        for k in range(scope_ptr[c], scope_ptr[c + 1]):
-            if labels[scope[k]] < 0:
-                entry[c] = -1
-                break
-            entry[c] += labels[scope[k]] * stride[k]
-    place = np.full(n, -1, np.int64)  # position in the current patch
-    seen = np.full(n_factors, -1, np.int64)
+def _value_and_gradient(layout, theta_u, theta_c, member, ptr, labels, weight, d_u, d_c):  # type: ignore[no-untyped-def]
+    """Add up -log p(patch | its neighbours) over the patches; hidden variables and what touches them are left out."""
+    var_ptr = layout.var_ptr
+    entry = _selected(layout, labels)
+    place = np.full(len(labels), -1, np.int64)  # position in the current patch
+    seen = np.full(len(entry), -1, np.int64)  # the last patch that met a factor
+    inside, digits = np.empty(len(member), np.int64), np.zeros(len(member), np.int64)
+    touching, scores = np.empty(len(entry), np.int64), np.empty(1, theta_u.dtype)
     total = theta_u.dtype.type(0)
     for p in range(len(ptr) - 1):
-        size = 0
-        states = 1
-        inside = np.empty(ptr[p + 1] - ptr[p], np.int64)
+        size, states, met = 0, 1, 0
         for at in range(ptr[p], ptr[p + 1]):
             i = member[at]
             if labels[i] >= 0:
-                inside[size] = i
-                place[i] = size
+                inside[size], place[i] = i, size
                 size += 1
                 states *= var_ptr[i + 1] - var_ptr[i]
+                for s in range(layout.inc_ptr[i], layout.inc_ptr[i + 1]):
+                    c = layout.slot_factor[layout.inc[s]]
+                    if entry[c] >= 0 and seen[c] != p:
+                        seen[c], touching[met] = p, c
+                        met += 1
         if size == 0:
             continue
-        touching = np.empty(0, np.int64)
-        for at in range(size):
-            for s in range(inc_ptr[inside[at]], inc_ptr[inside[at] + 1]):
-                c = slot_factor[inc[s]]
-                if entry[c] >= 0 and seen[c] != p:
-                    seen[c] = p
-                    touching = np.append(touching, c)
-        scores = np.empty(states, theta_u.dtype)
-        digits = np.zeros(size, np.int64)
-        right = 0
+        if states > len(scores):
+            scores = np.empty(states, theta_u.dtype)
+        right = 0  # the state that the labels are
         for state in range(states):
             score = theta_u.dtype.type(0)
             same = True
             for at in range(size):
                 score += theta_u[var_ptr[inside[at]] + digits[at]]
                 same = same and digits[at] == labels[inside[at]]
-            for d in touching:
-                e = entry[d]
-                for k in range(scope_ptr[d], scope_ptr[d + 1]):
-                    if place[scope[k]] >= 0:
-                        e += (digits[place[scope[k]]] - labels[scope[k]]) * stride[k]
-                score += theta_c[e]
+            for t in range(met):
+                score += theta_c[_entry_at(layout, touching[t], entry[touching[t]], place, digits, labels)]
+            scores[state] = score
             if same:
                 right = state
-            scores[state] = score
-            at = size - 1
-            while at >= 0:
-                digits[at] += 1
-                if digits[at] < var_ptr[inside[at] + 1] - var_ptr[inside[at]]:
-                    break
-                digits[at] = 0
-                at -= 1
-        top = scores[0]
-        for state in range(states):
-            if scores[state].real > top.real:
-                top = scores[state]
-        normaliser = theta_u.dtype.type(0)
-        for state in range(states):
-            normaliser += np.exp(scores[state] - top)
+            _advance(var_ptr, inside, size, digits)
+        normaliser = log_sum_exp(scores[:states])
         w = weight[inside[0]]
-        total += w * (top + np.log(normaliser) - scores[right])
-        digits[:] = 0
+        total += w * (normaliser - scores[right])
         for state in range(states):
-            d_score = w * np.exp(scores[state] - top) / normaliser
+            d_score = w * np.exp(scores[state] - normaliser)
             if state == right:
                 d_score -= w
             for at in range(size):
                 d_u[var_ptr[inside[at]] + digits[at]] += d_score
-            for d in touching:
-                e = entry[d]
-                for k in range(scope_ptr[d], scope_ptr[d + 1]):
-                    if place[scope[k]] >= 0:
-                        e += (digits[place[scope[k]]] - labels[scope[k]]) * stride[k]
-                d_c[e] += d_score
-            at = size - 1
-            while at >= 0:
-                digits[at] += 1
-                if digits[at] < var_ptr[inside[at] + 1] - var_ptr[inside[at]]:
-                    break
-                digits[at] = 0
-                at -= 1
+            for t in range(met):
+                d_c[_entry_at(layout, touching[t], entry[touching[t]], place, digits, labels)] += d_score
+            _advance(var_ptr, inside, size, digits)
         for at in range(size):
             place[inside[at]] = -1
     return total
+
+
+@exact_kernel
+def _selected(layout, labels):  # type: ignore[no-untyped-def]
+    """Return the entry of each table that the labels select; -1 where a variable is hidden."""
+    entry = layout.table_ptr[:-1].copy()
+    for c in range(len(entry)):
+        for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
+            label = labels[layout.scope[k]]
+            if label < 0:
+                entry[c] = -1
+                break
+            entry[c] += label * layout.stride[k]
+    return entry
+
+
+@inlined
+def _entry_at(layout, c, entry, place, digits, labels):  # type: ignore[no-untyped-def]
+    """Return the entry of a table when the variables of the patch have the labels ``digits``."""
+    for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
+        i = layout.scope[k]
+        if place[i] >= 0:
+            entry += (digits[place[i]] - labels[i]) * layout.stride[k]
+    return entry
+
+
+@inlined
+def _advance(var_ptr, inside, size, digits):  # type: ignore[no-untyped-def]
+    """Step to the next state of the patch; after the last one to the first."""
+    for at in range(size - 1, -1, -1):
+        digits[at] += 1
+        if digits[at] < var_ptr[inside[at] + 1] - var_ptr[inside[at]]:
+            break
+        digits[at] = 0
