@@ -31,7 +31,7 @@ class Restriction:
 
     def __init__(self, full: Graph, allowed: np.ndarray) -> None:
         layout = full.layout
-        self.full = full
+        self.full, self.allowed = full, allowed
         count = np.add.reduceat(allowed.astype(np.int64), layout.var_ptr[:-1])
         free = count > 1
         self.kept_variables = np.flatnonzero(free)
@@ -139,6 +139,16 @@ def _add_up(target, values, out):  # type: ignore[no-untyped-def]
     for a in range(len(target)):
         if target[a] != _FORBIDDEN:
             out[target[a]] += values[a]
+
+
+def restricted(graph: Graph, allowed: np.ndarray) -> Restriction:
+    """Return the restriction to ``allowed``; the last one of each graph is kept, since learners ask for it at every step."""
+    kept: list[Restriction] = graph.compiled("last restriction", list)
+    last = kept[0] if kept else None
+    if last is None or not np.array_equal(last.allowed, allowed):
+        last = Restriction(graph, allowed)
+        kept[:1] = [last]
+    return last
 
 
 def observe(graph: Graph, labeling: Labeling) -> Restriction:

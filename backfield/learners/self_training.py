@@ -30,7 +30,7 @@ from backfield._component import get
 from backfield.errors import InputError
 from backfield.graph.labeling import as_labeling, one_hot
 from backfield.inference.perturb_and_map import PerturbAndMap
-from backfield.learners._base import Learner, number, whole
+from backfield.learners._base import number, whole
 from backfield.learners._composite import Composite, Parts, stopped
 from backfield.learners._run import Fit
 from backfield.map_solvers.auto import solve
@@ -47,7 +47,9 @@ class SelfTraining(Composite, name="self_training"):
     Parameters
     ----------
     learner
-        Spec of the learner of both fits.
+        Spec of the learner of the first fit.
+    second
+        Spec of the learner of the second fit, which starts from w_1; None: the same.
     kappa
         Weight of the examples that were filled in.
     targets
@@ -57,6 +59,7 @@ class SelfTraining(Composite, name="self_training"):
     """
 
     learner: str = "sgd"
+    second: str | None = None
     kappa: float = 1.0
     targets: str = "auto"
     n_samples: int = 100
@@ -66,12 +69,10 @@ class SelfTraining(Composite, name="self_training"):
         whole(self.name, "n_samples", self.n_samples, 1)
         if self.targets not in TARGETS:
             raise InputError(f"self_training: targets must be one of {', '.join(TARGETS)}; got {self.targets!r}.")
-        if getattr(self._inner(), "uses_oracles", False) or isinstance(self._inner(), SelfTraining):
-            raise InputError(f"self_training takes a learner of weights (sgd, lbfgs, frank_wolfe), not {self.learner!r}.")
-
-    def _inner(self) -> Learner:
-        part: Learner = get("learners", self.learner)
-        return part
+        for spec in (self.learner, self.second or self.learner):
+            part = get("learners", spec)
+            if getattr(part, "uses_oracles", False) or isinstance(part, SelfTraining):
+                raise InputError(f"self_training takes a learner of weights (sgd, lbfgs, frank_wolfe), not {spec!r}.")
 
     def _compose(self, problem: Problem, w: np.ndarray, parts: Parts) -> Fit:
         """Minimise in two stages; the first has its checkpoint beside the other, named ``.first``."""
@@ -80,7 +81,7 @@ class SelfTraining(Composite, name="self_training"):
         size = 0
         if complete.any():
             some = problem.over(_some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
-            first = parts.fit(self._inner(), some, w, {"stage": 1}, ".first")
+            first = parts.fit(get("learners", self.learner), some, w, {"stage": 1}, ".first")
             size = some.size
         elif not np.any(w):
             raise InputError(
@@ -90,7 +91,7 @@ class SelfTraining(Composite, name="self_training"):
             return first
         filled = self._filled(problem, first.w, complete, parts.seed)
         every = self._together(problem, filled, size)
-        second = parts.fit(self._inner(), every, first.w, {"stage": 2})
+        second = parts.fit(get("learners", self.second or self.learner), every, first.w, {"stage": 2})
         how = "soft" if self._soft(problem) else "hard"
         message = f"filled in {len(filled)} of {problem.n_examples} examples with {how} targets; {second.message}"
         return Fit(second.w, parts.trace, second.converged, message)

@@ -19,7 +19,7 @@ from backfield._numeric import kernel
 from backfield.errors import InputError
 from backfield.gradients import Gradient
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction, check_possible
+from backfield.graph.conditioning import Restriction, check_possible, restricted
 from backfield.graph.labeling import Labeling, one_hot
 from backfield.inference._base import Inference
 
@@ -181,7 +181,7 @@ def both(graph: Graph, target: Target) -> Restriction | None:
         count = np.add.reduceat(allowed.astype(np.int64), graph.layout.var_ptr[:-1])
         if count.min() == 0:
             raise InputError(f"variable {int(np.argmin(count))} is observed with a label that labels forbid.")
-    return None if allowed.all() else Restriction(graph, allowed)
+    return None if allowed.all() else restricted(graph, allowed)
 
 
 def reduced_target(graph: Graph, target: Target) -> Target:
