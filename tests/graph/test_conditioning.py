@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfield import Graph, InputError, Potentials
+from backfield.graph import conditioning
 from backfield.graph.conditioning import Restriction, allowed_labels, check_possible, observe
 from backfield.graph.labeling import as_labeling
 from tests.contracts import strategies
@@ -93,3 +94,12 @@ def test_check_possible():
         check_possible(Potentials(chain, np.zeros((3, 2)), [np.zeros((2, 2)), np.full((2, 2), -np.inf)]))
     with pytest.raises(InputError, match="variable 2 has no allowed label"):
         check_possible(Potentials(Graph([2, 3, 2]), [[0, 0], [0, 0, 0], [-np.inf, -np.inf]]))
+
+
+def test_the_last_restriction_is_kept():
+    graph = Graph.chain(3)
+    first, second = (allowed_labels(graph, np.array(labels)) for labels in ([0, -1, -1], [-1, -1, 1]))
+    for allowed in (first, second, second, first):
+        found = conditioning.restricted(graph, allowed)
+        np.testing.assert_array_equal(found.target, Restriction(graph, allowed).target)
+        assert conditioning.restricted(graph, allowed.copy()) is found

@@ -78,6 +78,17 @@ def test_complete_labels_need_one_stage_only():
     assert np.array_equal(plain.weights_, filled.weights_)
 
 
+def test_the_second_fit_may_have_a_learner_of_its_own():
+    X, masks = horses(4)
+    hidden = [np.full(mask.shape, -1) for mask in masks[2:]]
+    alone = grid("max_margin", SGD).fit(X[:2], masks[:2])
+    learner = f"self_training(learner='{SGD}', second='sgd(epochs={{}})')"
+    kept, moved = (grid("max_margin", learner.format(epochs)).fit(X, [*masks[:2], *hidden]) for epochs in (0, 1))
+    assert np.array_equal(kept.weights_, alone.weights_) and not np.array_equal(moved.weights_, alone.weights_)
+    with pytest.raises(bf.InputError, match="takes a learner of weights"):
+        SelfTraining(second="oracle_descent")
+
+
 def test_a_resumed_fit_is_the_same_fit(tmp_path):
     X, masks = horses(4)
     labels = [masks[0], masks[1], *(np.full(mask.shape, -1) for mask in masks[2:])]
