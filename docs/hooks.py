@@ -119,13 +119,15 @@ def results_index(names: list[str]) -> str:
     """Return the page that lists all results."""
     intro = (
         "Every number here was printed by `backfield reproduce NAME --out docs/results` and is read from the committed JSON "
-        "when these pages are built. Where a paper prints a figure, it stands beside ours."
+        "when these pages are built. Where a paper prints a figure, it stands beside ours. Seconds are those of the command "
+        "that wrote the file, on a machine that did other work, too; cells that an earlier, stopped run had computed are "
+        "not in them."
     )
-    lines = ["# Results", "", intro, "", "| | experiment | rows | seconds | |", "|---|---|---|---|---|"]
+    lines = ["# Results", "", intro, "", "| | experiment | rows | seconds |", "|---|---|---|---|"]
     for name in names:
         found = read(name)
-        note = "quick run" if found["settings"].get("quick") else ""
-        lines.append(f"| [{name}]({name}.md) | {title(name)} | {len(found['rows'])} | {number(found['seconds'])} | {note} |")
+        note = " (a quick run)" if found["settings"].get("quick") else ""
+        lines.append(f"| [{name}]({name}.md) | {title(name)}{note} | {len(found['rows'])} | {number(found['seconds'])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -144,6 +146,8 @@ def result_page(name: str) -> str:
         cases.setdefault(str(row.get("case", "")), []).append({k: v for k, v in row.items() if k != "case"})
     for case, rows in cases.items():
         lines += [f"## {case}\n"] * bool(case) + [table(rows), ""]
+    if settings.get("left_out"):
+        lines += ["", "Not run: " + "; ".join(settings["left_out"]) + "."]
     lines += ["", "## Settings", "", *(f"- {key}: `{settings[key]}`" for key in SHOWN if key in settings)]
     rest = {key: value for key, value in settings.items() if key not in SHOWN}
     return "\n".join(lines) + "\n\n" + folded("all settings", f"```json\n{json.dumps(rest, indent=1)}\n```")

@@ -27,11 +27,12 @@ class GridCRF(OneLabelSetCRF):
     gradient : str or None
         How the loss is differentiated through inference.
     learner : str
+        Spec of what moves the weights: ``lbfgs``, ``sgd``, ``oracle_descent``, ``frank_wolfe``, ...
     unary, pairwise : str
         Energies: ``linear``, ``constant``, ``zero``, or a :class:`Network`; ``unary`` may be a :class:`Classifier`. With
         ``learner="oracle_descent"``, oracles: also ``boosted_trees``, ``mlp`` or one of your own.
     decoder : str
-        ``max_marginal``, ``map`` or ``soft``.
+        How predictions are made of marginals or potentials: ``max_marginal``, ``map``, ``soft``, ``expected_f``, ...
     l2 : float or dict
         Ridge on all weights; ``{"unary": 0, "pairwise": 0.01}`` gives those of edges their own (penalised pseudolikelihood).
     fit_intercept : bool
@@ -43,14 +44,24 @@ class GridCRF(OneLabelSetCRF):
     n_labels : int, optional
         Classes are 0 .. n_labels - 1, also where some do not occur in training.
     dtype : {"float32", "float64"}
+        Type of numbers to compute in; weights and sums are always float64.
     n_jobs : int
         Threads over images; -1 = all cores. Results do not depend on it.
     random_state : int
+        Seed of everything random.
     verbose : int
+        1 shows a progress bar on standard error.
 
     Attributes
     ----------
-    weights_, classes_, trace_, converged_, message_
+    weights_ : (number of weights,) array
+    classes_ : (number of classes,) array
+        The labels, in the order of the last axis of ``predict_proba``.
+    trace_ : list of dict
+        A row for each iteration of the learner.
+    converged_ : bool
+    message_ : str
+        Why the learner stopped.
 
     Examples
     --------
