@@ -50,7 +50,7 @@ def run(context: Context) -> Outcome:
         l2 = chosen[method] = choice.ridge(method)
         found = {"small": final.fit(f"{method} small", method, l2.best, {})}
         for setting, more in extra.items():
-            kappa = chosen[f"{method}, {setting}"] = choice.only(1).kappa(method, l2.best, setting, more)
+            kappa = chosen[f"{method}, {setting}"] = choice.only(1).kappa(method, l2.best, setting, more, KAPPAS[::2])
             found[setting] = final.fit(f"{method} {setting}", method, l2.best, more, kappa.best)
         rows += [_row(method, setting, PAPER_3[method][setting], results) for setting, results in found.items()]
     settings = _settings(data, chosen, steps, {"medium": half, "large": len(data.medium)})
@@ -117,11 +117,12 @@ class _Trials:
         ridges = RIDGES[1:2] if self.context.quick else RIDGES
         return _choose({l2: self.fit(f"{method} l2 {l2:g}", method, l2, {}) for l2 in ridges})
 
-    def kappa(self, method: str, l2: float, setting: str, more: dict[str, Any]) -> _Choice:
+    def kappa(
+        self, method: str, l2: float, setting: str, more: dict[str, Any], kappas: tuple[float, ...] = KAPPAS
+    ) -> _Choice:
         """Choose kappa for some weakly labelled images."""
-        kappas = KAPPAS[:1] if self.context.quick else KAPPAS
-        key = f"{method} {setting} kappa"
-        return _choose({kappa: self.fit(f"{key} {kappa:g}", method, l2, more, kappa) for kappa in kappas})
+        key, some = f"{method} {setting} kappa", kappas[:1] if self.context.quick else kappas
+        return _choose({kappa: self.fit(f"{key} {kappa:g}", method, l2, more, kappa) for kappa in some})
 
     def fit(self, key: str, method: str, l2: float, more: dict[str, Any], kappa: float = 1.0) -> list[dict[str, float]]:
         """Return the results on the images to judge by, one for each split; kept as a cell."""
