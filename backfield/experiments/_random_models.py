@@ -9,13 +9,19 @@ Every run, that of the likelihood included, makes ``EPOCHS`` passes over the sam
 of step sizes over all of its stages.
 
 # Differs from [S11]: Adam in the place of stochastic meta-descent, which costs twice a gradient in complex arithmetic (the
-# learner ``smd`` is there, too). "in" is the first ``IN`` passes, along the likelihood; a
-# hybrid gives half of the others to the MSE and a quarter to each of the next two. Random starts have the standard deviation
-# ``START`` (the paper prints none); without "in", of ``RESTARTS`` (5 in the paper) the one that is best after ``TRIAL``
-# passes goes on. F and L1 are rough: they are followed in steps of ``ROUGH`` times the length, and the mean of the weights
-# over the second half of their last stage is returned. A small ridge keeps parameters finite that the data leave open. The
-# paper does not print its order of messages; ours is flooding. All this was chosen on other random models (seed 1);
-# that small starts are tried there at all came from seeing test losses of a first run on these.
+# learner ``smd`` is there, too). "in" is the first ``IN`` passes, along the likelihood; a hybrid gives three quarters of the
+# others to the MSE and an eighth to each of the next two. Random starts have the standard deviation ``START`` (the paper
+# prints none); without "in", of ``RESTARTS`` (5 in the paper) the one that is best after ``TRIAL`` passes goes on. F and L1
+# are rough: they are followed in steps of ``ROUGH`` times the length. A small ridge keeps parameters finite that the data
+# leave open (the paper has none). The paper does not print its order of messages; ours is flooding. That small starts are
+# tried at all came from seeing test losses of a first run on these models.
+#
+# Chosen on two or three other random models (seed 1; temperatures on six), each by the run's *own* loss on samples held out
+# there: the mean of the weights over the second half of a stage for MSE (better in the mean, not on each model), and the
+# temperature and late start of F, of some fifteen ways whose differences are hardly above their noise. The likelihood is not
+# averaged: its own loss gets worse, though its MSE gets better (about half of the Delta on the models where it was tried).
+# The approximate likelihood goes on falling where its marginals get worse, so that the gap to matched training depends on
+# this rule, and on the order of messages, too.
 """
 
 from __future__ import annotations
@@ -43,7 +49,7 @@ RESTARTS, TRIAL = 3, 2
 #: Losses that the settings train with.
 LOSSES = {
     "frac-MSE": "mse",
-    "int-F": "f_measure(temperature=0.03)",
+    "int-F": "f_measure(temperature=0.01)",
     "int-L1": "l1(temperature=0.1)",
     "APPR-LOGL": LIKELIHOOD,
 }
@@ -153,7 +159,7 @@ def train(problem: ModelProblem, setting: str, seed: int, stage: str = "", epoch
         first = [descend(problem, losses[0], start, 0, done) for start in starts]
         values = [problem.minimising(losses[0]).value_and_gradient(w).value for w in first]
         w = first[int(np.argmin(values))]
-    shares = (0, 1) if len(losses) == 1 else (0, 0.5, 0.75, 1)
+    shares = (0, 1) if len(losses) == 1 else (0, 0.75, 0.875, 1)
     cuts = [done + round(share * (epochs - done)) for share in shares]
     for each, begin, end in zip(losses, cuts[:-1], cuts[1:], strict=True):
         w = descend(problem, each, w, begin, end)
@@ -172,6 +178,6 @@ def descend(problem: ModelProblem, loss: str, w: np.ndarray, begin: int, end: in
         schedule="inverse",
         step_size=(1 if smooth else ROUGH) * STEP / slower,
         decay=DECAY / slower,
-        average=loss in LOSSES.values() and not smooth,
+        average=loss in LOSSES.values() and loss != LIKELIHOOD,
     )
     return learner.fit(problem.minimising(loss), w, seed=begin).w

@@ -102,7 +102,7 @@ class Runs:
         kept = None if context.partial is None else context.partial.with_name(".s11-tables.cells")
         self.context = replace(context, partial=kept)
         self.models = QUICK_MODELS if context.quick else MODELS
-        self.keys = {(s, run): f"{s.n}-{s.edges} {' '.join(map(str, run))}" for run in runs for s in self.models}
+        self.keys = {(s, run): f"{s.n}-{s.edges} {' '.join(map(str, run))}" for s in self.models for run in runs}
         self.cells = self.context.cells({key: (*what, context.quick) for what, key in self.keys.items()}, measure)
 
     def of(self, *runs: Run) -> list[list[dict[str, Any]]]:
