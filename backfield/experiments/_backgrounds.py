@@ -21,14 +21,23 @@ def load(context: Context, n_images: int | None) -> tuple[Images, np.ndarray, li
     small = [subsample(image, STRIDE) for image in data.images]
     EDGES.fit(small[: min(len(small), 200)])  # thresholds, without labels
     X = []
-    for number, (image, reduced) in enumerate(zip(data.images, small, strict=True)):
-        context.progress(f"features of image {number + 1} of {len(small)}")
-        X.append(GridSample(PIXELS.transform_one(image), *EDGES.transform_one(reduced)))
+    for number, image in enumerate(data.images):
+        context.progress(f"features of image {number + 1} of {len(data.images)}")
+        X.append(_sample(image))
     return (
         Images(X, [subsample(y, STRIDE) for y in data.labels], list(data.labels), STRIDE),
         data.folds,
         list(data.images),
     )
+
+
+def mirrored(pictures: list[np.ndarray]) -> list[GridSample]:
+    """Return the pictures as they are seen in a mirror."""
+    return [_sample(np.ascontiguousarray(picture[:, ::-1])) for picture in pictures]
+
+
+def _sample(image: np.ndarray) -> GridSample:
+    return GridSample(PIXELS.transform_one(image), *EDGES.transform_one(subsample(image, STRIDE)))
 
 
 def varied(pictures: list[np.ndarray], labels: list[np.ndarray], copies: int, seed: int) -> Images:
@@ -50,8 +59,7 @@ def varied(pictures: list[np.ndarray], labels: list[np.ndarray], copies: int, se
                 (truth[window].astype(np.int32), Image.Resampling.NEAREST),
             )
         )
-        image = np.ascontiguousarray(image)
-        X.append(GridSample(PIXELS.transform_one(image), *EDGES.transform_one(subsample(image, STRIDE))))
+        X.append(_sample(np.ascontiguousarray(image)))
         y.append(subsample(known, STRIDE))
         full.append(known)
     return Images(X, y, full, STRIDE)

@@ -36,10 +36,16 @@ class Images(NamedTuple):
         return Images([self.X[i] for i in chosen], [self.y[i] for i in chosen], [self.full[i] for i in chosen], self.stride)
 
 
-def error(model: GridCRF, images: Images) -> float:
-    """Return the share of labelled pixels that are wrong, marginals enlarged to the resolution of the images."""
+def error(model: GridCRF, images: Images, mirrored: Sequence[Any] | None = None) -> float:
+    """Return the share of labelled pixels that are wrong, marginals enlarged to the resolution of the images.
+
+    Where the images are there ``mirrored`` as well, marginals are the mean of both views.
+    """
     wrong = total = 0
-    for (_, marginals), truth in zip(model.predict_each(images.X), images.full, strict=True):
+    views = [model.predict_each(images.X)] + ([] if mirrored is None else [model.predict_each(mirrored)])
+    for truth, ((_, marginals), *others) in zip(images.full, zip(*views, strict=True), strict=True):
+        if others:
+            marginals = (marginals + others[0][1][:, ::-1]) / 2
         wrong += int((decoded(marginals, truth.shape, images.stride)[truth >= 0] != truth[truth >= 0]).sum())
         total += int((truth >= 0).sum())
     return wrong / total
@@ -52,11 +58,17 @@ def decoded(marginals: np.ndarray, shape: tuple[int, int], stride: int) -> np.nd
 
 
 def measured(
-    settings: dict[str, Any], train: Images, test: Images, shown: int = 0, more: Images | None = None, **changes: Any
+    settings: dict[str, Any],
+    train: Images,
+    test: Images,
+    shown: int = 0,
+    more: Images | None = None,
+    mirrored: Sequence[Any] | None = None,
+    **changes: Any,
 ) -> dict[str, Any]:
     """Train a row of a table; return its errors, times and weights, and the marginals of a test image as text.
 
-    ``more``: images to train with whose errors do not count.
+    ``more``: images to train with whose errors do not count; ``mirrored``: the test images seen in a mirror.
     """
     model = GridCRF(**settings)
     X, y = (list(train.X), train.y) if more is None else ([*train.X, *more.X], [*train.y, *more.y])
@@ -66,7 +78,7 @@ def measured(
         model.fit(X, y)
         seconds = time.perf_counter() - start
         model.set_params(**changes)
-        found = {"train": error(model, train), "test": error(model, test)}
+        found = {"train": error(model, train), "test": error(model, test, mirrored)}
         marginals = model.predict_proba(test.part([shown]).X)[0]
     return {
         **found,
