@@ -94,7 +94,7 @@ def measured(
 def network_in_front(train: Images, n_labels: int, channels: tuple[int, ...], epochs: int) -> dict[str, Any]:
     """Return settings of "ours, best": a network in front of the field, both trained through the sweeps of inference.
 
-    Steps, their number and the ridge were chosen on a fifth of the training images of the first fold of the backgrounds.
+    Step and ridge were chosen on a fifth of the training images of the first fold of the backgrounds.
     """
     from backfield.energies import Network
     from backfield.experiments._unet import GridUNet, seeded
