@@ -160,11 +160,11 @@ class LossTask:
 
 
 def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """Return ``function.apply`` by the short way: what it does before is for transforms that these functions refuse."""
-    try:
-        return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
-    except RuntimeError:
-        return function.apply(*arguments)  # says what is wrong in PyTorch's words
+    """Return ``function.apply`` by the short way: what it does before is for transforms, which are refused here."""
+    if torch._C._are_functorch_transforms_active():
+        raise InputError("CRFLayer takes no torch.func transform (vmap, grad, ...): pass a batch, and use torch.autograd.")
+    # The base class of Function is where apply of C++ lives; PyTorch's stubs do not show it.
+    return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
 
 
 class Loss(torch.autograd.Function):

@@ -346,3 +346,11 @@ def test_bad_layers():
 def test_the_core_never_imports_torch():
     code = "import sys, backfield, backfield.cli.app, backfield.bridges; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_transforms_are_refused():
+    layer, unary, factors = CRFLayer(GRID), torch.zeros(6, 2), torch.zeros(7, 2, 2)
+    with pytest.raises(bf.InputError, match="CRFLayer takes no torch"):
+        torch.func.grad(lambda u: layer.loss(u, factors, np.zeros(6, int)))(unary)
+    with pytest.raises(bf.InputError, match="CRFLayer takes no torch"):
+        torch.vmap(lambda u: layer.marginals(u, factors).unary)(unary[None])
