@@ -30,6 +30,7 @@ from backfield.execution.threads import N_CHUNKS, chunk_bounds
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
 from backfield.objectives import Objective, Seen, Setting, Target
+from backfield.preconditioner import add_grams, preconditioner
 
 #: Of complex differentiation: so small that its square is nothing.
 _STEP = 1e-100
@@ -104,14 +105,19 @@ class Layout:
             graph, unary, _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
         )
 
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks: of variables, then of factors."""
+        return [*self.unary, *self.factors]
+
     def start(self) -> np.ndarray:
         """Return the weights to start from: zero, or those that a network has."""
-        parts = [b.energy.start(b.n_features, b.n_outputs, b.intercept) for b in [*self.unary, *self.factors]]
+        parts = [b.energy.start(b.n_features, b.n_outputs, b.intercept) for b in self.blocks]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def forget(self) -> None:
         """Drop what energies keep for a way back that will not come."""
-        for block in [*self.unary, *self.factors]:
+        for block in self.blocks:
             block.energy.forget()
 
     def vjp(self, example: Example, d_theta: Potentials, w: np.ndarray | None = None) -> np.ndarray:
@@ -298,6 +304,11 @@ class Problem:
         found: list[Any] = self.fold(_each, operator.add, batch, function, *arguments)
         return found
 
+    def preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Return v -> H0 v, the inverse curvature that features alone give."""
+        grams = self.fold(_grams, add_grams, None)
+        return preconditioner(self.layout.blocks, grams, self.size, np.broadcast_to(self.ridge, self.n_weights))
+
     def _count(self, labelled: np.ndarray) -> int:
         """Return what sums over examples are divided by: labelled variables, or examples where each has one number."""
         return max(1, int((labelled > 0).sum() if self.objective_info.per_example else labelled.sum()))
@@ -324,7 +335,7 @@ class Problem:
         info = self.objective_info
         if not (info.smooth and info.integrable):
             raise InputError(f"{info.name} has no second derivative; use a loss on marginals or a likelihood.")
-        if not all(block.energy.linear for block in (*self.layout.unary, *self.layout.factors)):
+        if not all(block.energy.linear for block in self.layout.blocks):
             raise InputError("second derivatives need energies that are linear in the weights.")
         labelled = self._labelled if batch is None else self._labelled[batch]
         count = self._count(labelled)
@@ -427,6 +438,16 @@ def _dual_chunk(problem: Problem, numbers: np.ndarray, w: np.ndarray, direction:
     for number in numbers:
         if problem.labelled[number]:
             total = problem.add(total, problem._dual(w, direction, problem.examples[number], seed + int(number)))
+    return total
+
+
+def _grams(problem: Problem, numbers: np.ndarray) -> list[np.ndarray | None]:
+    """Return X'X of each block over some examples."""
+    blocks = problem.layout.blocks
+    total: list[np.ndarray | None] = [None] * len(blocks)
+    for example in (problem.examples[number] for number in numbers):
+        rows = zip(blocks, [*example.unary, *example.factors], strict=True)
+        total = add_grams(total, [part and block.energy.gram(part.features, block.intercept) for block, part in rows])
     return total
 
 

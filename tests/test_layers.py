@@ -18,6 +18,7 @@ LAYERS = [
     ["energies", "inference"],
     ["gradients", "decoders"],  # decoders may sample from the posterior
     ["objectives", "execution"],
+    ["preconditioner"],
     ["problem"],
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on

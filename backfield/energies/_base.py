@@ -37,5 +37,9 @@ class Energy(Component):
         """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""
         raise NotImplementedError
 
+    def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
+        """Return X'X of the rows that the weights of every output multiply, or its diagonal; None if there are none."""
+        return None
+
     def forget(self) -> None:
         """Drop what was kept of the last scores for a :meth:`vjp` that will not come."""

@@ -12,6 +12,8 @@ from backfield.energies._base import Energy
 _ROWS_AT_ONCE = 64
 #: Below this many rows numpy's loop over them takes less time than the way round it.
 _FEW = 1000
+#: With more features only the diagonal of their Gram matrix is computed, and always where they are sparse.
+_WIDE = 512
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,6 +42,16 @@ class Linear(Energy, name="linear"):
             d_matrix = np.concatenate([d_matrix, _column_sums(d_scores)[None]])
         return d_matrix.reshape(-1)
 
+    def gram(self, features: Any, intercept: bool) -> np.ndarray:
+        """Return X'X, or its diagonal where features are sparse or many."""
+        n_rows, n_features = features.shape
+        if hasattr(features, "indptr") or n_features > _WIDE:
+            squares = features.power(2) if hasattr(features, "indptr") else np.square(features, dtype=np.float64)
+            diagonal = np.asarray(squares.sum(axis=0), dtype=np.float64).reshape(-1)
+            return np.append(diagonal, n_rows) if intercept else diagonal
+        rows = np.concatenate([features, np.ones((n_rows, 1), features.dtype)], axis=1) if intercept else features
+        return np.asarray(rows.T @ rows, dtype=np.float64)
+
 
 @dataclass(frozen=True, repr=False)
 class Constant(Energy, name="constant"):
@@ -56,6 +68,10 @@ class Constant(Energy, name="constant"):
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the adjoints."""
         return _column_sums(d_scores)
+
+    def gram(self, features: Any, intercept: bool) -> np.ndarray:
+        """Return the number of rows."""
+        return np.array([[float(features.shape[0])]])
 
 
 @dataclass(frozen=True, repr=False)

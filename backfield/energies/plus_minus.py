@@ -39,6 +39,10 @@ class PlusMinus(Energy, name="plus_minus"):
         own = d_scores @ _code(d_scores.shape[1]).astype(d_scores.dtype)
         return Linear().vjp(features, own[:, None], intercept)
 
+    def gram(self, features: Any, intercept: bool) -> np.ndarray:
+        """Return X'X, or its diagonal."""
+        return Linear().gram(features, intercept)
+
 
 def _code(n_outputs: int) -> np.ndarray:
     if n_outputs not in _CODES:

@@ -24,8 +24,9 @@ class Evaluation(Protocol):
 class Problem(Protocol):
     """A function of w to minimise; the mean over examples, or over a batch of them, plus the ridge term.
 
-    Three more attributes are used where they exist: ``projection(w)`` onto the weights that are allowed, ``l2`` (the value
-    holds l2 |w|^2), and ``fingerprint``, a text that tells two problems apart when a fit is resumed.
+    Four more attributes are used where they exist: ``projection(w)`` onto the weights that are allowed, ``l2`` (the value
+    holds l2 |w|^2), ``preconditioner()``, which returns v -> H0 v for a rough inverse H0 of the second derivative, and
+    ``fingerprint``, a text that tells two problems apart when a fit is resumed.
     """
 
     @property

@@ -2,6 +2,7 @@
 
     d = -H g,  H from the last pairs s = w' - w, y = g' - g by the two-loop recursion;  w' = w + a d, a by strong Wolfe
 
+H starts from the last pair's scale times the identity, or times a metric of the features (``precondition``).
 A bad direction (no descent, or a line search without a decrease) starts the history anew at a fresh gradient, as in
 [D13] §8.4; a second failure in a row ends the fit. The doubling schedule is that of [D13] §8.4: ``max_iter`` iterations on
 a few examples, then twice the examples and half the iterations, until all are in. Cost per iteration: about one evaluation
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -51,6 +53,9 @@ class LBFGS(Learner, name="lbfgs"):
         Iterations without a new lowest validation value after which a stage ends.
     doubling_first
         Examples of the first stage of the doubling schedule; 0: all examples from the start.
+    precondition
+        Measure weights by the second moments of their features (``backfield/preconditioner.py``): about half the iterations
+        where features are correlated or have different scales, for one pass over them before the first.
     """
 
     max_iter: int = 100
@@ -61,6 +66,7 @@ class LBFGS(Learner, name="lbfgs"):
     noise: float = 1e-6
     patience: int = 10
     doubling_first: int = 0
+    precondition: bool = False
 
     needs_value: ClassVar[bool] = True
 
@@ -71,6 +77,8 @@ class LBFGS(Learner, name="lbfgs"):
         number(self.name, "noise", self.noise, 0)
         if self.gtol is not None:
             number(self.name, "gtol", self.gtol, 0)
+        if not isinstance(self.precondition, bool):
+            raise InputError(f"{self.name}: precondition must be True or False, got {self.precondition!r}.")
 
     def stages(self, n_examples: int) -> list[tuple[int, int]]:
         """Return (examples, iterations) of each stage of the doubling schedule."""
@@ -84,7 +92,8 @@ class LBFGS(Learner, name="lbfgs"):
 
     def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
         stages = self.stages(problem.n_examples)
-        functions = [_Function(problem, n, run.seed) for n, _ in stages]
+        metric = _metric(problem) if self.precondition else _identity
+        functions = [_Function(problem, n, run.seed, metric) for n, _ in stages]
         total = sum(limit for _, limit in stages)
         if restored is None:
             state, stop = self._enter(_State(w), functions[0], run, total)
@@ -141,12 +150,12 @@ class LBFGS(Learner, name="lbfgs"):
             trial = self._search(state, function)
         if trial is None:
             return dataclasses.replace(state, failed=True), ""
-        state = state.after(trial, self.history)
+        state = state.after(trial, self.history, function.metric)
         row = _row(state, function, trial.step) | {"restarted": restarted}
         return state, run.record(state.w, row, state, total)
 
     def _search(self, state: _State, function: _Function) -> Trial | None:
-        direction = _direction(state.gradient, state.pairs)
+        direction = _direction(state.gradient, state.pairs, function.metric)
         start = Trial(0.0, state.value, dot(direction, state.gradient), state.w, None)
         if not start.slope < 0 or not math.isfinite(start.slope):
             return None
@@ -162,6 +171,21 @@ class LBFGS(Learner, name="lbfgs"):
         return wolfe_search(evaluate, start, step, self.max_evaluations, self.noise)
 
 
+Metric = Callable[[np.ndarray], np.ndarray]
+
+
+def _identity(v: np.ndarray) -> np.ndarray:
+    return v
+
+
+def _metric(problem: Problem) -> Metric:
+    found = getattr(problem, "preconditioner", None)
+    if found is None:
+        raise InputError("lbfgs(precondition=True) needs a problem that has features.")
+    metric: Metric = found()
+    return metric
+
+
 class _Pair(NamedTuple):
     s: np.ndarray
     y: np.ndarray
@@ -175,7 +199,7 @@ class _State:
     gradient: np.ndarray = field(default_factory=lambda: np.zeros(0))
     errors: float = math.nan
     pairs: tuple[_Pair, ...] = ()
-    scale: float = 0.0  # s·y / y·y of the last pair
+    scale: float = 0.0  # s·y / y·M y of the last pair, M the metric
     iteration: int = 0
     stage: int = 0
     count: int = 0  # iterations in this stage
@@ -191,12 +215,12 @@ class _State:
             self, w=w, value=float(seen.value), gradient=gradient, errors=float(seen.errors), **changes
         )
 
-    def after(self, trial: Trial, history: int) -> _State:
+    def after(self, trial: Trial, history: int, metric: Metric) -> _State:
         """Return the state after a step, with its pair."""
         new = self.at(trial.w, trial.evaluation, iteration=self.iteration + 1, count=self.count + 1)
         size = norm(new.gradient)
         better = new.value < self.low or size < self.low_norm
-        pairs, scale = self._updated(new.w - self.w, new.gradient - self.gradient, history)
+        pairs, scale = self._updated(new.w - self.w, new.gradient - self.gradient, history, metric)
         return dataclasses.replace(
             new,
             pairs=pairs,
@@ -206,11 +230,11 @@ class _State:
             stalled=0 if better else self.stalled + 1,
         )
 
-    def _updated(self, s: np.ndarray, y: np.ndarray, history: int) -> tuple[tuple[_Pair, ...], float]:
+    def _updated(self, s: np.ndarray, y: np.ndarray, history: int, metric: Metric) -> tuple[tuple[_Pair, ...], float]:
         curvature = dot(s, y)
         if not curvature > _CURVATURE * norm(s) * norm(y):
             return self.pairs, self.scale
-        return (*self.pairs, _Pair(s, y, 1.0 / curvature))[-history:], curvature / dot(y, y)
+        return (*self.pairs, _Pair(s, y, 1.0 / curvature))[-history:], curvature / dot(y, metric(y))
 
     def pack(self) -> Restored:
         """Return arrays, and numbers for JSON."""
@@ -233,8 +257,8 @@ _NUMBERS = [each.name for each in dataclasses.fields(_State) if each.name not in
 class _Function:
     """The objective over the examples of a stage, with a tally of the evaluations since the last row."""
 
-    def __init__(self, problem: Problem, n_examples: int, seed: int) -> None:
-        self.problem, self.n_examples, self.seed = problem, n_examples, seed
+    def __init__(self, problem: Problem, n_examples: int, seed: int, metric: Metric) -> None:
+        self.problem, self.n_examples, self.seed, self.metric = problem, n_examples, seed, metric
         self.batch = None
         if n_examples < problem.n_examples:
             # The first so many of one order, so that each stage contains the one before.
@@ -265,18 +289,19 @@ def _row(state: _State, function: _Function, step: float) -> dict[str, Any]:
     }
 
 
-def _direction(gradient: np.ndarray, pairs: tuple[_Pair, ...]) -> np.ndarray:
+def _direction(gradient: np.ndarray, pairs: tuple[_Pair, ...], metric: Metric) -> np.ndarray:
     """Return -H g by the two-loop recursion."""
     q = -gradient
     if not pairs:
-        return q
+        return metric(q)
     scaled = np.empty_like(q)
     alphas = []
     for s, y, rho in reversed(pairs):
         alphas.append(rho * dot(s, q))
         q -= np.multiply(y, alphas[-1], out=scaled)
     last = pairs[-1]
-    q *= 1.0 / (last.rho * dot(last.y, last.y))
+    q = metric(q)
+    q *= 1.0 / (last.rho * dot(last.y, metric(last.y)))
     for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
         q += np.multiply(s, alpha - rho * dot(y, q), out=scaled)
     return q

@@ -1,0 +1,104 @@
+"""lbfgs in the metric of the features: the curvature it knows, fewer iterations to the same optimum, the same bits again."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from backfield.energies import Constant, Linear, Network
+from backfield.errors import InputError
+from backfield.estimators import ChainCRF, GridCRF
+from backfield.learners import LBFGS
+from tests.learners.problems import Function
+
+
+def images(n=6, side=8, seed=0):
+    """Features that are correlated and of very different scales."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.normal(size=(5, 5)) @ np.diag([30.0, 3.0, 1.0, 0.3, 0.03])
+    x = [rng.normal(size=(side, side, 5)) for _ in range(n)]
+    y = [(each[..., 0] + each[..., 1] + rng.logistic(size=(side, side)) > 0).astype(int) for each in x]
+    return [each @ mixing for each in x], y
+
+
+def fit(x, y, learner, **settings):
+    settings = {"start": "zero", "dtype": "float64", "l2": 1e-3, **settings}
+    return GridCRF(learner=learner, **settings).fit(x, y)
+
+
+def test_is_the_inverse_of_the_second_derivative_of_binary_logistic_regression():
+    x, y = images()
+    seen = []
+
+    class Spy(LBFGS):
+        def _minimise(self, problem, w, run, restored):
+            seen.append(problem)
+            return super()._minimise(problem, w, run, restored)
+
+    fit(x, y, Spy(max_iter=1), unary="plus_minus", pairwise="zero", loss="surrogate_likelihood", inference="exact")
+    (problem,) = seen
+    for direction in np.eye(problem.n_weights):
+        _, product = problem.hessian_vector(np.zeros(problem.n_weights), direction)
+        assert problem.preconditioner()(product) == pytest.approx(direction, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["univariate_logistic", "surrogate_likelihood"])
+def test_same_optimum_in_half_the_iterations(loss):
+    x, y = images()
+    plain, preconditioned = (
+        fit(x, y, f"lbfgs(max_iter=500, gtol=1e-7, precondition={flag})", loss=loss) for flag in (False, True)
+    )
+    assert plain.weights_ == pytest.approx(preconditioned.weights_, abs=1e-4)
+    assert len(preconditioned.trace_) < len(plain.trace_) / 2
+
+
+def test_same_bits_for_any_number_of_threads_and_after_a_stop(tmp_path):
+    x, y = images(12)
+    learner = "lbfgs(max_iter=12, precondition=True, doubling_first=3)"
+    whole = fit(x, y, learner)
+    assert np.array_equal(whole.weights_, fit(x, y, learner, n_jobs=2).weights_)
+    crf = GridCRF(learner=learner, start="zero", dtype="float64", l2=1e-3)
+    crf.fit(x, y, checkpoint=tmp_path / "c", callbacks=[lambda iteration, w, row: iteration == 5])
+    crf.fit(x, y, checkpoint=tmp_path / "c", resume=True)
+    assert np.array_equal(whole.weights_, crf.weights_)
+
+
+def test_sparse_features_and_constant_tables():
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(9, 6)) * np.logspace(-2, 2, 6) * (rng.uniform(size=(9, 6)) < 0.5) for _ in range(20)]
+    y = [(each[:, 0] * 100 + each[:, 5] / 100 > 0).astype(int) for each in x]
+    settings = {"l2": 1e-3, "start": "zero"}
+    found = [
+        ChainCRF(learner=f"lbfgs(max_iter=500, gtol=1e-7, precondition={flag})", **settings).fit(
+            [csr_matrix(each) for each in x], y
+        )
+        for flag in (False, True)
+    ]
+    assert found[0].weights_ == pytest.approx(found[1].weights_, abs=1e-4)
+    assert len(found[1].trace_) < len(found[0].trace_)
+
+
+def test_gram():
+    dense = np.random.default_rng(0).normal(size=(7, 3))
+    rows = np.column_stack([dense, np.ones(7)])
+    assert Linear().gram(dense, True) == pytest.approx(rows.T @ rows)
+    assert Linear().gram(dense, False) == pytest.approx(dense.T @ dense)
+    assert Linear().gram(csr_matrix(dense), True) == pytest.approx((rows**2).sum(axis=0))
+    wide = np.ones((2, 600))
+    assert Linear().gram(wide, False) == pytest.approx(np.full(600, 2.0))
+    assert Constant().gram(dense, True) == pytest.approx(np.array([[7.0]]))
+
+
+def test_weights_that_are_not_of_features_keep_their_metric():
+    torch = pytest.importorskip("torch")
+    x, y = images(2)
+    torch.manual_seed(0)
+    network = Network(torch.nn.Linear(5, 2).double())
+    crf = fit(x, y, "lbfgs(max_iter=5, precondition=True)", unary=network, start="zero")
+    assert crf.trace_[-1]["objective"] < crf.trace_[0]["objective"]
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="lbfgs: precondition must be True or False, got 'yes'"):
+        LBFGS(precondition="yes")
+    with pytest.raises(InputError, match="needs a problem that has features"):
+        LBFGS(precondition=True).fit(Function(lambda w: (w @ w, 2 * w), 3), np.ones(3))
