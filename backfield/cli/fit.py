@@ -113,6 +113,8 @@ def _run(
     often: dict[str, Any] = {} if checkpoint else {"checkpoint_seconds": 120.0, "checkpoint_iterations": 10**9}
     often["n_chunks"] = n_chunks
     before = file.stat().st_mtime_ns if file.exists() else 0
+    if resume and not before:
+        typer.echo(f"backfield: there is no checkpoint {file}; starting from the beginning.", err=True)
     try:
         with _interruptible() as check:
             crf.fit(X, y, checkpoint=file, resume=resume, validation=validation, callbacks=[check], **often)

@@ -277,6 +277,12 @@ def test_an_interrupted_fit_can_go_on(call, folder, tmp_path, monkeypatch):
     assert not (tmp_path / "m.bf.checkpoint").exists()
 
 
+def test_resuming_without_a_checkpoint_says_so_and_starts_anew(call, folder, tmp_path):
+    code, text, err = call("fit", folder, "--learner", "lbfgs(max_iter=1)", "--quiet", "--resume", "-o", tmp_path / "m.bf")
+    assert code == 0 and (tmp_path / "m.bf").exists()
+    one_line(err, "there is no checkpoint", "m.bf.checkpoint; starting from the beginning.")
+
+
 def test_ctrl_c(folder, tmp_path):
     command = [sys.executable, "-m", "backfield.cli", "fit", folder, "--learner", "sgd(epochs=1000000)", "--quiet"]
     process = subprocess.Popen([*command, "-o", tmp_path / "m.bf", "--checkpoint", tmp_path / "c"], stderr=subprocess.PIPE)
