@@ -62,11 +62,12 @@ def test_same_bits_for_any_number_of_threads_and_after_a_stop(tmp_path):
     assert np.array_equal(whole.weights_, crf.weights_)
 
 
-def test_sparse_features_and_constant_tables():
+@pytest.mark.parametrize("unary", ["linear", "observed_linear"])
+def test_sparse_features_and_constant_tables(unary):
     rng = np.random.default_rng(0)
     x = [rng.normal(size=(9, 6)) * np.logspace(-2, 2, 6) * (rng.uniform(size=(9, 6)) < 0.5) for _ in range(20)]
     y = [(each[:, 0] * 100 + each[:, 5] / 100 > 0).astype(int) for each in x]
-    settings = {"l2": 1e-3, "start": "zero"}
+    settings = {"l2": 1e-3, "start": "zero", "unary": unary}
     found = [
         ChainCRF(learner=f"lbfgs(max_iter=500, gtol=1e-7, precondition={flag})", **settings).fit(
             [csr_matrix(each) for each in x], y
