@@ -38,7 +38,7 @@ class Energy(Component):
         raise NotImplementedError
 
     def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
-        """Return X'X of the rows that the weights of every output multiply, or its diagonal; None if there are none."""
+        """Return X'X of the rows that the weights of every output multiply; None where it is not known or too large."""
         return None
 
     def forget(self) -> None:

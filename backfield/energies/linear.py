@@ -12,7 +12,7 @@ from backfield.energies._base import Energy
 _ROWS_AT_ONCE = 64
 #: Below this many rows numpy's loop over them takes less time than the way round it.
 _FEW = 1000
-#: With more features only the diagonal of their Gram matrix is computed, and always where they are sparse.
+#: Of more features there is no Gram matrix: it would cost more than it brings.
 _WIDE = 512
 
 
@@ -42,15 +42,17 @@ class Linear(Energy, name="linear"):
             d_matrix = np.concatenate([d_matrix, _column_sums(d_scores)[None]])
         return d_matrix.reshape(-1)
 
-    def gram(self, features: Any, intercept: bool) -> np.ndarray:
-        """Return X'X, or its diagonal where features are sparse or many."""
+    def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
+        """Return X'X, with a column of ones for the intercept."""
         n_rows, n_features = features.shape
-        if hasattr(features, "indptr") or n_features > _WIDE:
-            squares = features.power(2) if hasattr(features, "indptr") else np.square(features, dtype=np.float64)
-            diagonal = np.asarray(squares.sum(axis=0), dtype=np.float64).reshape(-1)
-            return np.append(diagonal, n_rows) if intercept else diagonal
-        rows = np.concatenate([features, np.ones((n_rows, 1), features.dtype)], axis=1) if intercept else features
-        return np.asarray(rows.T @ rows, dtype=np.float64)
+        if n_features > _WIDE:
+            return None
+        product = features.T @ features
+        gram = np.asarray(product.todense() if hasattr(product, "todense") else product, dtype=np.float64)
+        if not intercept:
+            return gram
+        sums = np.asarray(features.sum(axis=0), dtype=np.float64).reshape(-1)
+        return np.block([[gram, sums[:, None]], [sums, np.array(n_rows, dtype=np.float64)]])
 
 
 @dataclass(frozen=True, repr=False)

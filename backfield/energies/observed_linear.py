@@ -16,7 +16,6 @@ import numpy as np
 
 from backfield._numeric import kernel
 from backfield.energies._base import Energy
-from backfield.energies.linear import Linear
 from backfield.errors import InputError
 
 
@@ -57,10 +56,6 @@ class BoundLinear(ObservedLinear):
         d_w = np.zeros(len(self.labels))
         _scores_vjp(features.indptr, features.indices, features.data, self.ptr, self.labels, d_scores, d_w)
         return d_w
-
-    def gram(self, features: Any, intercept: bool) -> np.ndarray:
-        """Return the diagonal of X'X: each pair has that of its feature."""
-        return np.repeat(Linear().gram(features, False), np.diff(self.ptr))
 
 
 def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:

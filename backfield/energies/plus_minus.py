@@ -39,8 +39,8 @@ class PlusMinus(Energy, name="plus_minus"):
         own = d_scores @ _code(d_scores.shape[1]).astype(d_scores.dtype)
         return Linear().vjp(features, own[:, None], intercept)
 
-    def gram(self, features: Any, intercept: bool) -> np.ndarray:
-        """Return X'X, or its diagonal."""
+    def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
+        """Return X'X of the features."""
         return Linear().gram(features, intercept)
 
 

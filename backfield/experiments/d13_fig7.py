@@ -76,7 +76,7 @@ def _curve(inference: str, gradient: str, train: Images, test: Images, context: 
         "n_jobs": context.n_jobs,
         "n_labels": 8,
     }
-    model = GridCRF(learner=f"lbfgs(max_iter={max_iter}, {d13.METRIC})", **settings)
+    model = GridCRF(learner=f"lbfgs(max_iter={max_iter}, {d13.PAIRS})", **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         GridCRF(**{**settings, "learner": "lbfgs(max_iter=1)"}).fit(train.X[:1], train.y[:1])  # compile

@@ -21,7 +21,7 @@ from backfield.datasets import horses
 from backfield.estimators import GridSample
 from backfield.experiments import _d13 as d13
 from backfield.experiments._base import Context, Outcome, experiment, need_data, need_torch
-from backfield.experiments._d13 import BEST, BEST_L2, LIKELIHOOD, METRIC, SMOOTHED, Images
+from backfield.experiments._d13 import BEST, BEST_L2, LIKELIHOOD, PAIRS, SMOOTHED, Images
 from backfield.features import EdgeFeatures, LazyFeatures, PixelFeatures
 
 SWEEPS = (20, 40, 10)
@@ -81,7 +81,7 @@ def run(context: Context) -> Outcome:
     few = train.part(range(min(FEW, len(train.X))))
     for n in () if context.quick else BREAKDOWN:
         settings, _ = _settings(LIKELIHOOD, "TRW", n, "independent", context)
-        settings["learner"] = f"lbfgs(max_iter=150, {METRIC})"
+        settings["learner"] = f"lbfgs(max_iter=150, {PAIRS})"
         if context.wanted(key := f"{SCARCE}, {n} sweeps"):
             found[SCARCE, "TRW", n] = context.cell(key, partial(d13.measured, settings, few, test, 0))
     best = _best(train, context)
@@ -151,8 +151,8 @@ def _settings(loss: str, mode: str, n: int, start: Any, context: Context) -> tup
 
 def _learner(context: Context, further: bool) -> str:
     if context.quick:
-        return f"lbfgs(max_iter=20, {METRIC})"
-    return f"lbfgs(max_iter={100 if further else 400}, tol=0.0003, {METRIC})"
+        return f"lbfgs(max_iter=20, {PAIRS})"
+    return f"lbfgs(max_iter={100 if further else 400}, tol=0.0003, {PAIRS})"
 
 
 def _best(train: Images, context: Context) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from backfield.experiments import _backgrounds as backgrounds
 from backfield.experiments import _d13 as d13
 from backfield.experiments._base import Context, Outcome, experiment, need_torch
-from backfield.experiments._d13 import BEST, BEST_L2, METRIC, Images
+from backfield.experiments._d13 import BEST, BEST_L2, PAIRS, Images
 from backfield.features import enlarge
 
 EM = "surrogate EM"
@@ -109,7 +109,7 @@ def _ridge(loss: str) -> float:
 
 
 def _learner(context: Context) -> str:
-    return f"lbfgs(max_iter=20, {METRIC})" if context.quick else f"lbfgs(max_iter=240, doubling_first=32, {METRIC})"
+    return f"lbfgs(max_iter=20, {PAIRS})" if context.quick else f"lbfgs(max_iter=240, doubling_first=32, {PAIRS})"
 
 
 def _epochs(context: Context) -> int:

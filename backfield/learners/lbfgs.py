@@ -2,7 +2,7 @@
 
     d = -H g,  H from the last pairs s = w' - w, y = g' - g by the two-loop recursion;  w' = w + a d, a by strong Wolfe
 
-H starts from the last pair's scale times the identity, or times a metric of the features (``precondition``).
+H starts from the last pair's scale times a metric of the features, or the identity (``precondition=False``).
 A bad direction (no descent, or a line search without a decrease) starts the history anew at a fresh gradient, as in
 [D13] §8.4; a second failure in a row ends the fit. The doubling schedule is that of [D13] §8.4: ``max_iter`` iterations on
 a few examples, then twice the examples and half the iterations, until all are in. Cost per iteration: about one evaluation
@@ -54,8 +54,8 @@ class LBFGS(Learner, name="lbfgs"):
     doubling_first
         Examples of the first stage of the doubling schedule; 0: all examples from the start.
     precondition
-        Measure weights by the second moments of their features (``backfield/preconditioner.py``): about half the iterations
-        where features are correlated or have different scales, for one pass over them before the first.
+        Measure weights by the second moments of their features (``backfield/preconditioner.py``): a half to a third of the
+        iterations where features are correlated or have different scales, for one pass over them before the first.
     """
 
     max_iter: int = 100
@@ -66,7 +66,7 @@ class LBFGS(Learner, name="lbfgs"):
     noise: float = 1e-6
     patience: int = 10
     doubling_first: int = 0
-    precondition: bool = False
+    precondition: bool = True
 
     needs_value: ClassVar[bool] = True
 
@@ -179,10 +179,8 @@ def _identity(v: np.ndarray) -> np.ndarray:
 
 
 def _metric(problem: Problem) -> Metric:
-    found = getattr(problem, "preconditioner", None)
-    if found is None:
-        raise InputError("lbfgs(precondition=True) needs a problem that has features.")
-    metric: Metric = found()
+    """Return the metric of the problem's features, if it has any."""
+    metric: Metric = getattr(problem, "preconditioner", lambda: _identity)()
     return metric
 
 
