@@ -4,18 +4,21 @@
 
 This is the inverse second derivative of logistic regression at w = 0, without its terms between outputs: X are the rows of
 a block over all examples, n is what the objective is divided by. Cost: one pass over the features and F^3 / 3 for each
-block; an application costs F^2 K. Where one block has no X'X (networks, features by the thousand) all weights keep their
-own metric: blocks of different metrics would not go together. The diagonal of X'X alone does not help taggers.
+block; an application costs F^2 K. Where one block has no X'X (networks, features by the thousand, squares that overflow) all
+weights keep their own metric: blocks of different metrics would not go together. (The diagonal of X'X alone does not help
+taggers.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+
+#: Of the curvature of each feature: added to it where there is no ridge that could.
+_REDUNDANT = 1e-8
 
 
 def preconditioner(blocks: list[Any], grams: list[Any], size: int, ridge: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -23,7 +26,7 @@ def preconditioner(blocks: list[Any], grams: list[Any], size: int, ridge: np.nda
     solvers = []
     for block, gram in zip(blocks, grams, strict=True):
         if block.stop > block.start:
-            if gram is None:
+            if gram is None or not np.isfinite(gram).all():
                 return lambda v: v
             p = 1 / block.n_outputs
             solve = _solver((p * (1 - p) / size) * gram, 2 * float(ridge[block.start]))
@@ -44,6 +47,9 @@ def add_grams(a: list[Any], b: list[Any]) -> list[Any]:
 
 
 def _solver(curvature: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the solver of (curvature + ridge) x = v; directions of no curvature at all keep a little of the largest."""
-    ridge = max(ridge, 1e-6 * float(np.max(np.diagonal(curvature), initial=0.0))) or 1.0
-    return partial(cho_solve, cho_factor(curvature + ridge * np.eye(len(curvature)), lower=True))
+    """Return the solver of (curvature + ridge) x = v, with a little more ridge for features that say the same."""
+    matrix = curvature + ridge * np.eye(len(curvature))
+    scale = np.sqrt(np.diagonal(matrix))[:, None]
+    scale[scale == 0] = 1.0  # a feature that is always 0
+    factor = cho_factor(matrix / (scale * scale.T) + _REDUNDANT * np.eye(len(matrix)), lower=True)
+    return lambda v: np.asarray(cho_solve(factor, v / scale) / scale)

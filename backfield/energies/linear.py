@@ -47,11 +47,12 @@ class Linear(Energy, name="linear"):
         n_rows, n_features = features.shape
         if n_features > _WIDE:
             return None
+        features = features.astype(np.float64)  # squares of single precision overflow, and its rounding is not definite
         product = features.T @ features
-        gram = np.asarray(product.todense() if hasattr(product, "todense") else product, dtype=np.float64)
+        gram = np.asarray(product.todense() if hasattr(product, "todense") else product)
         if not intercept:
             return gram
-        sums = np.asarray(features.sum(axis=0), dtype=np.float64).reshape(-1)
+        sums = np.asarray(features.sum(axis=0)).reshape(-1)
         return np.block([[gram, sums[:, None]], [sums, np.array(n_rows, dtype=np.float64)]])
 
 

@@ -93,6 +93,14 @@ def test_models_with_a_network_or_many_features_keep_their_metric():
     assert np.array_equal(*(fit(wide, y, f"lbfgs(max_iter=5{flag})").weights_ for flag in ("", PLAIN)))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_huge_and_redundant_features(dtype):
+    x, y = images(4)
+    more = [np.concatenate([each, each, 1e18 + 0 * each[..., :1], 0 * each[..., :1]], axis=-1) for each in x]
+    few, many = (fit(each, y, "lbfgs(max_iter=20)", dtype=dtype, l2=0.0).trace_[-1]["objective"] for each in (x, more))
+    assert many == pytest.approx(few, rel=5e-3)
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="lbfgs: precondition must be True or False, got 'yes'"):
         LBFGS(precondition="yes")
