@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-#: Of the curvature of each feature: added to it where there is no ridge that could.
+#: Share of each feature's curvature that is added to it, so that features that say the same have a solution without a ridge.
 _REDUNDANT = 1e-8
 
 
@@ -43,11 +43,12 @@ def preconditioner(blocks: list[Any], grams: list[Any], size: int, ridge: np.nda
 
 def add_grams(a: list[Any], b: list[Any]) -> list[Any]:
     """Return the sums of each block."""
-    return [y if x is None else x if y is None else x + y for x, y in zip(a, b, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):  # of infinite ones: the end looks whether they are finite
+        return [y if x is None else x if y is None else x + y for x, y in zip(a, b, strict=True)]
 
 
 def _solver(curvature: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the solver of (curvature + ridge) x = v, with a little more ridge for features that say the same."""
+    """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter."""
     matrix = curvature + ridge * np.eye(len(curvature))
     scale = np.sqrt(np.diagonal(matrix))[:, None]
     scale[scale == 0] = 1.0  # a feature that is always 0

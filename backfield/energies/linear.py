@@ -12,7 +12,7 @@ from backfield.energies._base import Energy
 _ROWS_AT_ONCE = 64
 #: Below this many rows numpy's loop over them takes less time than the way round it.
 _FEW = 1000
-#: Of more features there is no Gram matrix: it would cost more than it brings.
+#: Of more features there is no Gram matrix: it costs their square per row, and its Cholesky factor their cube.
 _WIDE = 512
 
 
@@ -47,8 +47,10 @@ class Linear(Energy, name="linear"):
         n_rows, n_features = features.shape
         if n_features > _WIDE:
             return None
-        features = features.astype(np.float64)  # squares of single precision overflow, and its rounding is not definite
-        product = features.T @ features
+        # Squares of single precision overflow, and its rounding leaves matrices that are not definite.
+        features = features.astype(np.float64, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):  # who uses the matrix looks whether it is finite
+            product = features.T @ features
         gram = np.asarray(product.todense() if hasattr(product, "todense") else product)
         if not intercept:
             return gram

@@ -101,6 +101,14 @@ def test_huge_and_redundant_features(dtype):
     assert many == pytest.approx(few, rel=5e-3)
 
 
+@pytest.mark.filterwarnings("error")
+def test_squares_that_overflow_leave_the_plain_metric():
+    assert not np.isfinite(Linear().gram(np.full((3, 2), 1e160), True)).all()
+    x, y = images(2)
+    x = [1e160 * each for each in x]
+    assert np.array_equal(*(fit(x, y, f"lbfgs(max_iter=2{flag})").weights_ for flag in ("", PLAIN)))
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="lbfgs: precondition must be True or False, got 'yes'"):
         LBFGS(precondition="yes")
