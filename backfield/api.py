@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction, check_possible
 from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
-from backfield.inference._base import ExactInference
+from backfield.inference.base import ExactInference
 from backfield.map_solvers import MapResult
 from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
+from backfield.registry import get
 
 #: Sums of so many potentials as fit into memory stay finite.
 LARGEST = {np.dtype("float32"): 1e30, np.dtype("float64"): 1e150}

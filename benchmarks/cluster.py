@@ -19,8 +19,8 @@ import numpy as np
 import backfield as bf
 from backfield.datasets import horses
 from backfield.estimators.pack import write_shards
-from backfield.execution.cluster import open_cluster, using
 from backfield.features import EdgeFeatures, PixelFeatures
+from backfield.training.execution.cluster import open_cluster, using
 
 
 class Inputs:

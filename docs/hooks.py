@@ -1,6 +1,6 @@
 """Pages that mkdocs makes while it builds: results and speed from committed JSON, the API from docstrings, a gallery.
 
-Two comments are replaced in written pages: ``<!-- source: backfield.losses._base.Loss -->`` by the source of that object as
+Two comments are replaced in written pages: ``<!-- source: backfield.losses.base.Loss -->`` by the source of that object as
 it is now, and ``<!-- results: NAME -->`` by the table of ``docs/results/NAME.json``.
 """
 
@@ -234,7 +234,7 @@ def torch_page() -> str:
 def parts_page() -> str:
     """Return the page of everything that can be named by a spec."""
     import backfield  # noqa: F401
-    from backfield._component import lookup, names
+    from backfield.registry import lookup, names
 
     intro = (
         "Everything with a name. A spec is `name` or `name(key=value)` with Python literals, the same in Python, on the "

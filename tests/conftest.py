@@ -19,7 +19,7 @@ def _shared_kernel_files() -> list[Path]:
     decorated = re.compile(r"^@(kernel|exact_kernel|inlined|unrolled|numba)", re.M)
     kernels = {path: text for path, text in sources.items() if decorated.search(text)}
     module = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in kernels}
-    shared = {ROOT / "backfield" / "_numeric.py"}
+    shared = {ROOT / "backfield" / "kernels" / "compile.py"}
     for text in kernels.values():
         for name in re.findall(r"^from (backfield[\w.]*) import", text, re.M):
             if name in module:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import names
+from backfield.registry import names
 from tests.gradients.differences import GRAPHS, check, example, iterative_methods, takes
 
 SHORT = [f"{name}(n_iter=3)" for name in iterative_methods()] + ["exact", "brute_force"]

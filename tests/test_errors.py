@@ -7,8 +7,8 @@ import pytest
 
 import backfield as bf
 from backfield import Graph, Potentials
-from backfield._component import get, names
 from backfield.inference import MeanField, TreeReweighted
+from backfield.registry import get, names
 
 CHAIN, GRID, MIXED = Graph.chain(3), Graph.grid(3, 3), Graph([2, 3, 2], [(0, 1), (0, 1, 2)])
 INF = np.inf

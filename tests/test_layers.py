@@ -11,15 +11,14 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors"],
-    ["_numeric"],
-    ["_component", "_vector_math", "_unrolled"],
+    ["kernels", "registry"],
     ["graph"],
     ["oracles", "map_solvers", "losses", "datasets", "features"],
     ["energies", "inference"],
     ["gradients", "decoders"],  # decoders may sample from the posterior
-    ["objectives", "execution"],
+    ["objectives"],
     ["preconditioner"],
-    ["problem"],
+    ["training"],
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],

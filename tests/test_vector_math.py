@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from backfield._numeric import kernel
-from backfield._vector_math import probability_exp, vector_exp, vector_log
+from backfield.kernels.compile import kernel
+from backfield.kernels.vector_math import probability_exp, vector_exp, vector_log
 
 
 @kernel

@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from backfield._numeric import kernel
 from backfield.api import checked
 from backfield.errors import InputError
-from backfield.execution.threads import map_in_order
 from backfield.gradients import Gradient, Truncated
-from backfield.gradients._base import Outcome, with_tables
+from backfield.gradients.base import Outcome, with_tables
 from backfield.gradients.truncated import Tape
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.graph.potentials import _check_values
-from backfield.inference._base import ExactInference, Inference, IterativeInference
+from backfield.inference.base import ExactInference, Inference, IterativeInference
+from backfield.kernels.compile import kernel
 from backfield.objectives import Objective, Setting, Target
-from backfield.objectives._base import Conditioned
+from backfield.objectives.base import Conditioned
+from backfield.training.execution.threads import map_in_order
 
 #: Step of the derivative by complex numbers: (f(x + i h)).imag / h has no rounding error of a difference.
 STEP = 1e-100

@@ -18,7 +18,6 @@ try:
 except ImportError as error:
     raise ImportError("backfield.bridges.torch needs PyTorch: pip install 'backfield[torch]'.") from error
 
-from backfield._component import get
 from backfield.api import checked_weights, infer, make_setting
 from backfield.bridges._torch_functions import (
     Loss,
@@ -32,14 +31,15 @@ from backfield.bridges._torch_functions import (
 )
 from backfield.decoders import Decoder
 from backfield.errors import InputError
-from backfield.execution.threads import _keep_freed_memory
 from backfield.gradients import Truncated
 from backfield.graph import Graph
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import _factor_shapes
-from backfield.inference._base import IterativeInference
+from backfield.inference.base import IterativeInference
 from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
+from backfield.registry import get
+from backfield.training.execution.threads import _keep_freed_memory
 
 _warned_of_copies = False
 

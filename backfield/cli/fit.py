@@ -66,9 +66,9 @@ def fit(
 ) -> None:
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
     from backfield.cli._models import quiet_cluster
-    from backfield.execution.cluster import using
     from backfield.io import choose_preprocessing, read_data
     from backfield.io.data import check_labels
+    from backfield.training.execution.cluster import using
 
     _check_writable(out)
     train = read_data(data)

@@ -72,10 +72,10 @@ def plan(inference: str | None, loss: str | None, gradient: str | None) -> tuple
 
     Where none makes sense, the part that cannot do it says so.
     """
-    from backfield._component import names
     from backfield.api import make_setting
     from backfield.errors import InputError
     from backfield.objectives import get_objective
+    from backfield.registry import names
 
     found, left_out, refusals = [], [], []
     for name in [loss] if loss is not None else names("losses") + names("objectives"):
@@ -98,9 +98,9 @@ def plan(inference: str | None, loss: str | None, gradient: str | None) -> tuple
 
 
 def _of_loss(loss: str, inference: str | None, gradient: str | None) -> Iterator[Combination]:
-    from backfield._component import get, names
-    from backfield.inference._base import ExactInference, IterativeInference
+    from backfield.inference.base import ExactInference, IterativeInference
     from backfield.objectives import Marginal, get_objective
+    from backfield.registry import get, names
 
     objective = get_objective(loss)
     if not objective.needs_inference:

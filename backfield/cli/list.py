@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from backfield._component import Component
+    from backfield.registry import Component
 
 # Packages that hold no registered parts, some of them slow to import.
 SURROUNDINGS = ("bridges", "cli", "datasets", "estimators", "experiments", "graph", "io", "report")
@@ -34,7 +34,7 @@ def load_rooms() -> list[str]:
     import pkgutil
 
     import backfield
-    from backfield._component import rooms
+    from backfield.registry import rooms
 
     for module in pkgutil.iter_modules(backfield.__path__):
         if module.ispkg and module.name not in SURROUNDINGS:
@@ -47,7 +47,7 @@ def _table(room: str) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from backfield._component import lookup, names
+    from backfield.registry import lookup, names
 
     extra = ["differentiable", "bound"] if room == "inference" else []
     table = Table(title=room, box=box.SIMPLE, title_justify="left")

@@ -34,10 +34,10 @@ def reproduce(
 
     from backfield.cli._models import quiet_cluster
     from backfield.errors import InputError
-    from backfield.execution.cluster import using
     from backfield.experiments import Context
     from backfield.experiments import reproduce as measure
     from backfield.io._text import write_atomic
+    from backfield.training.execution.cluster import using
 
     _check_targets(as_json, out)
     if so_far and out is None:

@@ -1,6 +1,6 @@
 """mu or theta -> labels."""
 
-from backfield.decoders._base import Decoder as Decoder
+from backfield.decoders.base import Decoder as Decoder
 from backfield.decoders.f_measure import BalancedThreshold as BalancedThreshold
 from backfield.decoders.f_measure import ExpectedF as ExpectedF
 from backfield.decoders.f_measure import SampledThreshold as SampledThreshold

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backfield.decoders._base import Decoder
+from backfield.decoders.base import Decoder
 from backfield.decoders.max_marginal import MaxMarginal
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.inference.gibbs import sample
+from backfield.inference.sampling.gibbs import sample
 from backfield.losses._thresholds import balanced_count, expected_count, ranking, sampled_count
 
 

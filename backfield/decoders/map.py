@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from backfield.decoders._base import Decoder
+from backfield.decoders.base import Decoder
 from backfield.graph import Potentials
 from backfield.map_solvers.auto import check_solver, solve
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backfield.decoders._base import Decoder
+from backfield.decoders.base import Decoder
 from backfield.graph import Potentials
 
 

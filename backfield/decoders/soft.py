@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.decoders._base import Decoder
+from backfield.decoders.base import Decoder
 from backfield.graph import Potentials
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.energies._base import Energy
+from backfield.energies.base import Energy
 
 _ROWS_AT_ONCE = 64
 #: Below this many rows numpy's loop over them takes less time than the way round it.

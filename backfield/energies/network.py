@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield.energies._base import Energy
+from backfield.energies.base import Energy
 from backfield.errors import InputError
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from backfield._numeric import kernel
-from backfield.energies._base import Energy
+from backfield.energies.base import Energy
 from backfield.errors import InputError
+from backfield.kernels.compile import kernel
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.energies._base import Energy
+from backfield.energies.base import Energy
 from backfield.energies.linear import Linear
 from backfield.errors import InputError
 

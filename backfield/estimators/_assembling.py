@@ -22,14 +22,14 @@ from backfield.estimators._spec_params import SpecParams, part_of
 from backfield.estimators._survey import Survey, Surveyor
 from backfield.estimators.classifier import Classifier
 from backfield.estimators.samples import Sample, checked_features
-from backfield.execution import sum_over_chunks
-from backfield.execution.cluster import active
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import as_labeling
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.objectives import Target, get_objective
-from backfield.objectives._base import balanced
-from backfield.problem import Example, Layout, Rows
+from backfield.objectives.base import balanced
+from backfield.training.execution import sum_over_chunks
+from backfield.training.execution.cluster import active
+from backfield.training.problem import Example, Layout, Rows
 
 
 class Assembling(SpecParams):

@@ -26,13 +26,13 @@ from backfield.estimators._progress import Progress
 from backfield.estimators._spec_params import part_of
 from backfield.estimators._survey import Survey
 from backfield.estimators.samples import Sample
-from backfield.execution import N_CHUNKS
-from backfield.execution.cluster import Cluster, active, open_cluster, using
 from backfield.graph import Graph, Potentials
 from backfield.inference import Inference, Result
 from backfield.learners import Learner
 from backfield.objectives import get_objective, jgmt_alias
-from backfield.problem import Example, Problem
+from backfield.training.execution import N_CHUNKS
+from backfield.training.execution.cluster import Cluster, active, open_cluster, using
+from backfield.training.problem import Example, Problem
 
 
 class CRF(ClassifierMixin, Assembling):

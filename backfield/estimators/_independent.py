@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from backfield.graph import Potentials
-from backfield.losses._base import unary_entries
-from backfield.objectives._base import argmax_labels
+from backfield.losses.base import unary_entries
+from backfield.objectives.base import argmax_labels
 from backfield.objectives.piecewise import pieces
-from backfield.problem import Example, Layout, Problem, _Sum
+from backfield.training.problem import Example, Layout, Problem, _Sum
 
 
 class IndependentProblem(Problem):

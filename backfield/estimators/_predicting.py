@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from backfield.estimators._lazy import is_lazy
-from backfield.execution.cluster import Cluster
-from backfield.execution.threads import in_order
+from backfield.training.execution.cluster import Cluster
+from backfield.training.execution.threads import in_order
 
 #: Examples of one task on a cluster.
 BATCH = 4

@@ -7,11 +7,11 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from backfield._component import Component, get, names
 from backfield.energies import Network
 from backfield.energies.network import is_module
 from backfield.errors import InputError
 from backfield.objectives import jgmt_alias
+from backfield.registry import Component, get, names
 
 #: Which rooms a parameter may name a part of.
 ROOMS = {

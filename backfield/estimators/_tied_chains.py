@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import vstack
 
-from backfield.inference._tied_chains import tied_chains
+from backfield.inference.exact.tied_chains import tied_chains
 from backfield.objectives import SurrogateLikelihood
-from backfield.problem import Example, Problem, Rows, _Sum
+from backfield.training.problem import Example, Problem, Rows, _Sum
 
 
 class _Chunk(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.estimators._tied_chains import is_simple
-from backfield.inference.perturb_and_map import gumbel_numbers
+from backfield.inference.sampling.perturb_and_map import gumbel_numbers
+from backfield.kernels.compile import exact_kernel
 from backfield.objectives import MarginalPerturbAndMap, MaxMargin, PerturbAndMapLikelihood
-from backfield.problem import Problem, Rows, _Sum
+from backfield.training.problem import Problem, Rows, _Sum
 
 _MARGIN, _JOINT, _MARGINAL = range(3)
 

@@ -14,7 +14,7 @@ from backfield.estimators._tied_chains import TiedChainProblem
 from backfield.estimators._tied_maxima import TiedMaximaProblem
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph
-from backfield.problem import Problem
+from backfield.training.problem import Problem
 
 
 class ChainCRF(OneLabelSetCRF):

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from backfield._component import get, names, parse
 from backfield.api import make_setting
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.objectives import get_objective
+from backfield.registry import get, names, parse
 
 #: For objectives that L-BFGS cannot follow: a direction without a value, or a value with kinks.
 ASCENT = "ascent(max_iter=300)"

@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
-from backfield._component import Component, get
 from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
-from backfield.problem import Layout
+from backfield.registry import Component, get
+from backfield.training.problem import Layout
 
 FORMAT = 1
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from backfield.api import make_setting
-from backfield.execution import sum_over_chunks
 from backfield.graph import Graph, Potentials
 from backfield.graph.graph import union
 from backfield.graph.labeling import as_labeling
-from backfield.inference._base import Result
+from backfield.inference.base import Result
 from backfield.objectives import Target, get_objective
-from backfield.problem import Evaluation
+from backfield.training.execution import sum_over_chunks
+from backfield.training.problem import Evaluation
 
 CHUNK = 50
 L2 = 1e-5

@@ -35,7 +35,7 @@ import numpy as np
 
 from backfield.experiments._model_problem import L2, LIKELIHOOD, Data, ModelProblem
 from backfield.graph import Graph, Potentials
-from backfield.inference.gibbs import sample
+from backfield.inference.sampling.gibbs import sample
 from backfield.learners import SGD
 from backfield.losses._thresholds import balanced_count, expected_count, ranking
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.experiments.bench_bars import compare, run_reference
 from backfield.experiments.bench_process import memory, startup
 from backfield.experiments.bench_workloads import as_general, square, workload
 from backfield.graph import Potentials
-from backfield.inference._base import Engine
+from backfield.inference.base import Engine
+from backfield.registry import get
 
 Row = dict[str, Any]
 

@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from backfield.errors import ConvergenceWarning, InputError
-from backfield.gradients._base import Gradient, LossFunction, Outcome, warn_unconverged
+from backfield.gradients.base import Gradient, LossFunction, Outcome, warn_unconverged
 from backfield.graph import Potentials
-from backfield.inference._base import IterativeInference
+from backfield.inference.base import IterativeInference
 
 
 @dataclass(frozen=True, repr=False)

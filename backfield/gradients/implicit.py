@@ -21,10 +21,10 @@ from scipy.sparse import bmat, csr_matrix, diags
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from backfield.errors import InputError
-from backfield.gradients._base import Gradient, LossFunction, Outcome, warn_unconverged, with_tables
+from backfield.gradients.base import Gradient, LossFunction, Outcome, warn_unconverged, with_tables
 from backfield.graph import Graph, Potentials
-from backfield.inference._base import Engine, Inference, IterativeInference
-from backfield.inference._message_passing import MessagePassing
+from backfield.inference.base import Engine, Inference, IterativeInference
+from backfield.inference.message_passing.families import MessagePassing
 
 _LARGEST_EXPLICIT = 4000
 

@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.gradients._base import Gradient, LossFunction, Outcome, warn_unconverged, with_tables
+from backfield.gradients.base import Gradient, LossFunction, Outcome, warn_unconverged, with_tables
 from backfield.graph import Potentials
-from backfield.inference._base import Inference, IterativeInference
+from backfield.inference.base import Inference, IterativeInference
 
 #: For 1, 2, 4 sides: (steps in units of r, weights of the marginals there), divided by r.
 _STENCILS = {

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.gradients._base import Gradient, LossFunction, Outcome
+from backfield.gradients.base import Gradient, LossFunction, Outcome
 from backfield.graph import Potentials
-from backfield.inference._base import Adjoint, Engine, IterativeInference, largest_change
+from backfield.inference.base import Adjoint, Engine, IterativeInference, largest_change
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph.graph import Graph
 from backfield.graph.labeling import Labeling, _mask_of
 from backfield.graph.potentials import Potentials
+from backfield.kernels.compile import exact_kernel
 
 _FORBIDDEN = -1
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from backfield._numeric import kernel
 from backfield.errors import InputError
 from backfield.graph.graph import Graph
+from backfield.kernels.compile import kernel
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from backfield.learners._base import Learner
 from backfield.learners._problem import Problem
 from backfield.learners._run import Callback, Fit, Row
+from backfield.learners.base import Learner
 
 
 class Parts:

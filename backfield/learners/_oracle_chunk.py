@@ -16,15 +16,15 @@ from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.graph.labeling import factor_entries, one_hot
-from backfield.inference._smoothed_lp import biases
-from backfield.inference.smoothed_lp import SmoothedLP
+from backfield.inference.smoothed_lp.engine import biases
+from backfield.inference.smoothed_lp.method import SmoothedLP
 from backfield.learners._problem import dot
-from backfield.objectives._base import Conditioned, argmax_labels, both
+from backfield.objectives.base import Conditioned, argmax_labels, both
 from backfield.objectives.max_margin import margin
 from backfield.oracles import OracleFunction
 from backfield.oracles._softmax import Problem as Logistic
 from backfield.oracles._softmax import RowSums
-from backfield.problem import Example, Problem, Rows
+from backfield.training.problem import Example, Problem, Rows
 
 #: Sweeps of each round for the error in the trace; their messages, of the model without the margin, are kept.
 ERROR_SWEEPS = 5

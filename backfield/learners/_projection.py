@@ -17,7 +17,7 @@ import numpy as np
 
 from backfield.energies.linear import Constant, Linear, Zero
 from backfield.errors import InputError
-from backfield.problem import Block
+from backfield.training.problem import Block
 
 Projection = Callable[[np.ndarray], np.ndarray]
 _SIGN = np.array([1.0, -1.0, -1.0, 1.0])

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._problem import Evaluation, Problem, norm, project
 from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners.base import Learner, number, whole
 
 KEEP = ("fewest", "votes", "last")
 #: The trace holds w and g themselves up to so many weights.

@@ -37,13 +37,13 @@ from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
 from backfield.learners import _planes
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._planes import Plane, plane
 from backfield.learners._problem import dot
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners.base import Learner, number, whole
 from backfield.objectives.max_margin import MaxMargin, complete_labels
-from backfield.problem import Problem
+from backfield.training.problem import Problem
 
 SAMPLINGS = ("gap", "uniform")
 #: Shares of the example's own gap and of the mean gap that a cached plane must have (Osokin et al. 2016).

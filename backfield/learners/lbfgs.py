@@ -20,10 +20,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._line_search import Trial, wolfe_search
 from backfield.learners._problem import Evaluation, Problem, dot, norm
 from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners.base import Learner, number, whole
 
 #: Iterations without a new lowest value or gradient norm after which rounding has won.
 _STALLED = 20

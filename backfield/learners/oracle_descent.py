@@ -25,16 +25,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield._component import get
 from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
-from backfield.execution.resident import Here, Resident, There
-from backfield.execution.threads import chunk_bounds
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
 from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners.base import Learner, number, whole
 from backfield.oracles import OracleFunction, checked_fit, objective
-from backfield.problem import Block, Problem, Rows
+from backfield.registry import get
+from backfield.training.execution.resident import Here, Resident, There
+from backfield.training.execution.threads import chunk_bounds
+from backfield.training.problem import Block, Problem, Rows
 
 #: Bytes that sparse features may take as an array.
 MAX_DENSE = 4 << 30

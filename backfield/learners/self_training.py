@@ -26,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.graph.labeling import as_labeling, one_hot
-from backfield.inference.perturb_and_map import PerturbAndMap
-from backfield.learners._base import number, whole
+from backfield.inference.sampling.perturb_and_map import PerturbAndMap
 from backfield.learners._composite import Composite, Parts, stopped
 from backfield.learners._run import Fit
+from backfield.learners.base import number, whole
 from backfield.map_solvers.auto import solve
-from backfield.objectives._base import Conditioned, Target, argmax_labels, balanced, both
-from backfield.problem import Example, Problem
+from backfield.objectives.base import Conditioned, Target, argmax_labels, balanced, both
+from backfield.registry import get
+from backfield.training.problem import Example, Problem
 
 TARGETS = ("auto", "soft", "hard")
 

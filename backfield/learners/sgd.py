@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.execution import one_blas_thread
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._problem import Evaluation, Problem, norm
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners.base import Learner, number, whole
+from backfield.training.execution import one_blas_thread
 
 SCHEDULES = ("constant", "inverse", "sqrt", "lambda", "cosine")
 OPTIMIZERS = ("sgd", "adam")

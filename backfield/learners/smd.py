@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._problem import Problem, norm, project
 from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners.base import Learner, number, whole
 from backfield.learners.sgd import step_seed
 
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from backfield._component import get
 from backfield.errors import InputError
-from backfield.learners._base import Learner, number, whole
 from backfield.learners._composite import Composite, Parts, stopped
 from backfield.learners._problem import Problem
 from backfield.learners._run import Fit
+from backfield.learners.base import Learner, number, whole
 from backfield.objectives import get_objective
+from backfield.registry import get
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,6 +1,6 @@
 """mu, labels -> value, d_mu."""
 
-from backfield.losses._base import Loss as Loss
+from backfield.losses.base import Loss as Loss
 from backfield.losses.decoded import L1 as L1
 from backfield.losses.decoded import MSE as MSE
 from backfield.losses.decoded import FMeasure as FMeasure

@@ -22,8 +22,8 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import Labeling
-from backfield.losses._base import Loss, label_weights, safe, sigmoid, unary_entries, unary_only
 from backfield.losses._thresholds import expected_count, independent_samples, sampled_count, threshold_elements
+from backfield.losses.base import Loss, label_weights, safe, sigmoid, unary_entries, unary_only
 
 THRESHOLDS = ("balanced", "expected", "sampled")
 

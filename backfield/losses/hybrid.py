@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import Labeling
-from backfield.losses._base import Loss
+from backfield.losses.base import Loss
+from backfield.registry import get
 
 
 @dataclass(frozen=True, repr=False)

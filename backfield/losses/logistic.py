@@ -14,7 +14,7 @@ import numpy as np
 
 from backfield.graph import Graph, Potentials
 from backfield.graph.labeling import Labeling
-from backfield.losses._base import (
+from backfield.losses.base import (
     Loss,
     clique_entries,
     clique_weights,

@@ -16,7 +16,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import Labeling
-from backfield.losses._base import (
+from backfield.losses.base import (
     Loss,
     clique_entries,
     clique_weights,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.graph import Graph, Potentials
+from backfield.kernels.compile import exact_kernel
 
 #: The scopes of no factors; read-only as all graph arrays are, else every kernel is compiled twice.
 NO_SCOPE = np.empty((0, 2), dtype=np.int64)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
+from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers._cut_graph import Topology
 
 _FREE, _SOURCE, _SINK = 0, 1, 2  # tree of a node

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
+from backfield.kernels.compile import exact_kernel
 
 
 def impossible(variable: int) -> InputError:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.graph import Graph
+from backfield.kernels.compile import exact_kernel
 
 
 class Order(NamedTuple):

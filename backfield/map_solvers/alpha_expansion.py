@@ -28,12 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers import _max_flow
-from backfield.map_solvers._base import MapResult, MapSolver
 from backfield.map_solvers._cut_graph import NO_SCOPE, edge_terms, topology
+from backfield.map_solvers.base import MapResult, MapSolver
 from backfield.map_solvers.graph_cut import CutProblem
 from backfield.map_solvers.icm import icm
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from backfield._component import get, lookup
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.map_solvers._base import MapResult, MapSolver
+from backfield.map_solvers.base import MapResult, MapSolver
+from backfield.registry import get, lookup
 
 
 def solve(theta: Potentials, solver: str = "auto") -> MapResult:

@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.map_solvers._base import MapResult, MapSolver
+from backfield.kernels.compile import exact_kernel
+from backfield.map_solvers.base import MapResult, MapSolver
 
 
 @dataclass(frozen=True, repr=False)

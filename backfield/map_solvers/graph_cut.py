@@ -20,12 +20,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from backfield._numeric import exact_kernel, kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.kernels.compile import exact_kernel, kernel
 from backfield.map_solvers import _max_flow
-from backfield.map_solvers._base import MapResult, MapSolver
 from backfield.map_solvers._cut_graph import NO_SCOPE, edge_terms, topology
+from backfield.map_solvers.base import MapResult, MapSolver
 
 #: Couplings may be negative by this share of the entries of their table (rounding of what made the table).
 _TOLERANCE = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.map_solvers._base import MapResult, MapSolver
+from backfield.kernels.compile import exact_kernel
+from backfield.map_solvers.base import MapResult, MapSolver
 
 INITS = ("unary", "zero")
 

@@ -15,8 +15,8 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.map_solvers import _messages
-from backfield.map_solvers._base import MapResult, MapSolver
 from backfield.map_solvers._order import message_order, order_of
+from backfield.map_solvers.base import MapResult, MapSolver
 from backfield.map_solvers.icm import icm, unary_argmax
 from backfield.map_solvers.viterbi import Viterbi
 

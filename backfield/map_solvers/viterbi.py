@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers import _messages
-from backfield.map_solvers._base import MapResult, MapSolver
 from backfield.map_solvers._order import order_of
+from backfield.map_solvers.base import MapResult, MapSolver
 
 
 @dataclass(frozen=True, repr=False)

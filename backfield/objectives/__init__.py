@@ -2,15 +2,12 @@
 
 from difflib import get_close_matches as _close
 
-from backfield._component import get as _get
-from backfield._component import names as _names
-from backfield._component import parse as _parse
 from backfield.errors import InputError as _InputError
 from backfield.losses import Loss as _Loss
-from backfield.objectives._base import Objective as Objective
-from backfield.objectives._base import Seen as Seen
-from backfield.objectives._base import Setting as Setting
-from backfield.objectives._base import Target as Target
+from backfield.objectives.base import Objective as Objective
+from backfield.objectives.base import Seen as Seen
+from backfield.objectives.base import Setting as Setting
+from backfield.objectives.base import Target as Target
 from backfield.objectives.expectation import ContrastiveDivergence as ContrastiveDivergence
 from backfield.objectives.expectation import MaximumMarginal as MaximumMarginal
 from backfield.objectives.expectation import PseudoMarginal as PseudoMarginal
@@ -24,6 +21,9 @@ from backfield.objectives.perturb_and_map import PerturbAndMapLikelihood as Pert
 from backfield.objectives.piecewise import Piecewise as Piecewise
 from backfield.objectives.pseudolikelihood import Pseudolikelihood as Pseudolikelihood
 from backfield.objectives.surrogate_likelihood import SurrogateLikelihood as SurrogateLikelihood
+from backfield.registry import get as _get
+from backfield.registry import names as _names
+from backfield.registry import parse as _parse
 
 
 def get_objective(loss: object) -> Objective:

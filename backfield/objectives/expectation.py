@@ -24,10 +24,10 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
-from backfield.inference._base import Engine, IterativeInference
-from backfield.inference.gibbs import gibbs_chain
+from backfield.inference.base import Engine, IterativeInference
+from backfield.inference.sampling.gibbs import gibbs_chain
 from backfield.map_solvers.auto import solve
-from backfield.objectives._base import (
+from backfield.objectives.base import (
     Conditioned,
     Objective,
     Seen,

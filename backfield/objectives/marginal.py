@@ -9,13 +9,13 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.gradients import Gradient, Truncated
-from backfield.gradients._base import with_tables
+from backfield.gradients.base import with_tables
 from backfield.gradients.truncated import Tape
 from backfield.graph import Potentials
-from backfield.inference._base import IterativeInference
-from backfield.inference._message_passing import MessagePassing
+from backfield.inference.base import IterativeInference
+from backfield.inference.message_passing.families import MessagePassing
 from backfield.losses import Loss
-from backfield.objectives._base import Conditioned, Objective, Seen, Setting, Target, count_wrong_marginals
+from backfield.objectives.base import Conditioned, Objective, Seen, Setting, Target, count_wrong_marginals
 
 
 @dataclass(frozen=True, repr=False)

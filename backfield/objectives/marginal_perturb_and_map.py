@@ -20,14 +20,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from backfield._numeric import exact_kernel
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.labeling import one_hot
-from backfield.inference.perturb_and_map import gumbel
+from backfield.inference.sampling.perturb_and_map import gumbel
+from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers.auto import solve
 from backfield.map_solvers.graph_cut import CutProblem
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, both
+from backfield.objectives.base import Conditioned, Objective, Setting, Target, both
 from backfield.objectives.perturb_and_map import check_samples, free_noise
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
-from backfield.inference.smoothed_lp import SmoothedLP
+from backfield.inference.smoothed_lp.method import SmoothedLP
 from backfield.map_solvers.auto import solve
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, argmax_labels, both
+from backfield.objectives.base import Conditioned, Objective, Setting, Target, argmax_labels, both
 
 
 class Margin(Objective):

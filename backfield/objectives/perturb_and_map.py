@@ -18,8 +18,8 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
-from backfield.inference.perturb_and_map import gumbel, maximiser
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, both
+from backfield.inference.sampling.perturb_and_map import gumbel, maximiser
+from backfield.objectives.base import Conditioned, Objective, Setting, Target, both
 
 
 def check_samples(objective: Any) -> None:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.graph import Potentials
-from backfield.losses._base import clique_entries, clique_weights, label_weights, unary_entries
-from backfield.objectives._base import Objective, Setting, Target
+from backfield.losses.base import clique_entries, clique_weights, label_weights, unary_entries
+from backfield.objectives.base import Objective, Setting, Target
 from backfield.objectives.pseudolikelihood import conditioned, refuse_sets
 
 

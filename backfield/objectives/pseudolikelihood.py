@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield._numeric import exact_kernel, inlined, log_sum_exp
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.objectives._base import Conditioned, Objective, Setting, Target, reduced_target
+from backfield.kernels.compile import exact_kernel, inlined, log_sum_exp
+from backfield.objectives.base import Conditioned, Objective, Setting, Target, reduced_target
 
 _LARGEST_PATCH = 2**20
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.gradients.truncated import log_partition_and_gradient
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction
-from backfield.inference._base import ExactInference, Inference, IterativeInference
-from backfield.objectives._base import (
+from backfield.inference.base import ExactInference, Inference, IterativeInference
+from backfield.objectives.base import (
     Conditioned,
     Objective,
     Setting,
@@ -29,6 +28,7 @@ from backfield.objectives._base import (
     is_complete,
     refuse_impossible,
 )
+from backfield.registry import get
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.oracles._base import Oracle, OracleFunction, shown
 from backfield.oracles._softmax import Problem
+from backfield.oracles.base import Oracle, OracleFunction, shown
 
 
 class Fit(NamedTuple):

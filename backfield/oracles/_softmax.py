@@ -21,8 +21,8 @@ from typing import Self, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from backfield._numeric import inlined, kernel
-from backfield._vector_math import vector_exp
+from backfield.kernels.compile import inlined, kernel
+from backfield.kernels.vector_math import vector_exp
 
 #: Rows of one kernel call. Fixed, so that sums do not depend on the number of threads.
 BLOCK = 1 << 14

@@ -11,8 +11,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from backfield._numeric import inlined, kernel
 from backfield.errors import InputError
+from backfield.kernels.compile import inlined, kernel
 from backfield.oracles._softmax import over_blocks
 
 

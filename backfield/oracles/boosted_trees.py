@@ -29,7 +29,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from backfield.errors import InputError
-from backfield.oracles._base import (
+from backfield.oracles._softmax import Problem, threads
+from backfield.oracles._trees import Trees, read_trees, write_trees
+from backfield.oracles.base import (
     Oracle,
     OracleFunction,
     check_columns,
@@ -38,8 +40,6 @@ from backfield.oracles._base import (
     mixed_seed,
     require,
 )
-from backfield.oracles._softmax import Problem, threads
-from backfield.oracles._trees import Trees, read_trees, write_trees
 
 #: Arrays of at least so many rows have their sums kept, so many numbers for each function.
 KEPT_ROWS, KEPT_NUMBERS = 256, 1 << 24

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from backfield.oracles._base import Oracle, OracleFunction, Sums, check_parameter, check_start
 from backfield.oracles._softmax import Problem, RowSums, threads
+from backfield.oracles.base import Oracle, OracleFunction, Sums, check_parameter, check_start
 from backfield.oracles.linear import fit_weights
 
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.optimize import minimize
 
-from backfield._numeric import kernel
 from backfield.errors import InputError
-from backfield.oracles._base import Oracle, OracleFunction, Sums, check_columns, check_parameter, check_start
+from backfield.kernels.compile import kernel
 from backfield.oracles._softmax import Problem, RowSums, threads
+from backfield.oracles.base import Oracle, OracleFunction, Sums, check_columns, check_parameter, check_start
 
 
 class LinearFunction(OracleFunction):

@@ -18,10 +18,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from backfield._numeric import kernel
-from backfield._vector_math import vector_exp
 from backfield.errors import InputError
-from backfield.oracles._base import (
+from backfield.kernels.compile import kernel
+from backfield.kernels.vector_math import vector_exp
+from backfield.oracles.base import (
     Oracle,
     OracleFunction,
     check_columns,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from backfield.oracles._base import Oracle, OracleFunction, Sums
+from backfield.oracles.base import Oracle, OracleFunction, Sums
 
 
 class ZeroFunction(OracleFunction):

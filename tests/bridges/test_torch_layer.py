@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import lookup, names
 from backfield.objectives import get_objective
+from backfield.registry import lookup, names
 from tests.models import random_potentials
 
 torch = pytest.importorskip("torch")

@@ -1,8 +1,8 @@
 import re
 from pathlib import Path
 
-from backfield._component import names
 from backfield.cli.app import COMMANDS
+from backfield.registry import names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

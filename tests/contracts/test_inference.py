@@ -13,10 +13,10 @@ from numba.core.registry import CPUDispatcher
 
 import backfield as bf
 from backfield import Graph
-from backfield._component import get, lookup, names
 from backfield.graph.conditioning import check_possible
-from backfield.inference._base import ExactInference, IterativeInference
-from backfield.inference._message_passing import MessagePassing
+from backfield.inference.base import ExactInference, IterativeInference
+from backfield.inference.message_passing.families import MessagePassing
+from backfield.registry import get, lookup, names
 from tests.contracts import strategies
 from tests.inference.test_exact import random_paths
 from tests.models import enumerate_model, random_graph, random_potentials, random_tree

@@ -48,7 +48,7 @@ def test_every_committed_picture_is_in_the_gallery_once(hooks):
 
 def test_the_api_names_everything_public(hooks):
     import backfield
-    from backfield._component import lookup, names, rooms
+    from backfield.registry import lookup, names, rooms
 
     page, parts = hooks.api_page(), hooks.parts_page()
     for name, value in vars(backfield).items():
@@ -61,7 +61,7 @@ def test_the_api_names_everything_public(hooks):
 
 
 def test_sources_and_tables_are_filled_in(hooks):
-    filled = hooks.filled("a\n<!-- source: backfield.losses._base.Loss -->\n<!-- results: idea -->")
+    filled = hooks.filled("a\n<!-- source: backfield.losses.base.Loss -->\n<!-- results: idea -->")
     assert "def value_and_dmu" in filled and "| model | sweeps |" in filled
 
 

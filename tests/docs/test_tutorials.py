@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backfield import _component
+from backfield import registry as parts
 from backfield.cli.app import run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,7 +40,7 @@ def registry(monkeypatch):
     """Parts that a page adds are gone after it; those of the library are there before it."""
     for room in ("decoders", "estimators", "learners", "oracles"):
         importlib.import_module(f"backfield.{room}")
-    monkeypatch.setattr(_component, "_REGISTRY", copy.deepcopy(_component._REGISTRY))
+    monkeypatch.setattr(parts, "_REGISTRY", copy.deepcopy(parts._REGISTRY))
 
 
 @pytest.mark.usefixtures("registry")

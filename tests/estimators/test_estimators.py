@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 import backfield as bf
 from backfield.datasets import generated
 from backfield.estimators._tied_chains import TiedChainProblem
-from backfield.problem import Problem
+from backfield.training.problem import Problem
 
 
 def images(count=3, size=16, seed=0):

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 import backfield as bf
-from backfield.problem import Layout
+from backfield.training.problem import Layout
 
 torch = pytest.importorskip("torch")
 

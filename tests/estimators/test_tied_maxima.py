@@ -5,7 +5,7 @@ import pytest
 
 import backfield as bf
 from backfield.estimators._tied_maxima import TiedMaximaProblem
-from backfield.problem import Problem
+from backfield.training.problem import Problem
 
 LOSSES = ["max_margin", "perturb_and_map(n_samples=2)", "marginal_perturb_and_map(n_samples=2)"]
 

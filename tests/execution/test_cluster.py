@@ -19,7 +19,7 @@ from backfield.cli.app import run
 
 distributed = pytest.importorskip("distributed")
 
-from backfield.execution.cluster import open_cluster, using  # noqa: E402
+from backfield.training.execution.cluster import open_cluster, using  # noqa: E402
 
 LEARNERS = {"lbfgs": "lbfgs(max_iter=6)", "sgd": "sgd(epochs=2, batch_size=5)"}
 
@@ -196,7 +196,7 @@ def test_oracle_descent_gives_the_same_bytes(two, packed, kind, tmp_path):
 
 
 def test_states_that_are_sent_out_anew_change_nothing(two, packed, monkeypatch):
-    from backfield.execution import resident
+    from backfield.training.execution import resident
 
     here = parameters(descent("linear").fit(packed))
     monkeypatch.setattr(resident, "REMEMBERED_STEPS", 3)
@@ -273,7 +273,7 @@ def test_a_worker_that_is_killed_changes_nothing(two, packed, expected, name):
 
 
 def test_a_cluster_without_workers_does_not_hang(packed, monkeypatch):
-    from backfield.execution import cluster as module
+    from backfield.training.execution import cluster as module
 
     monkeypatch.setattr(module, "REFRESH", 0.3)
     monkeypatch.setattr(module, "PATIENCE", 1.0)

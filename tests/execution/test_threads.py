@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from backfield.execution.threads import chunk_bounds, one_blas_thread, sum_over_chunks, tree_sum
+from backfield.training.execution.threads import chunk_bounds, one_blas_thread, sum_over_chunks, tree_sum
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 13, 63, 64, 65, 200])

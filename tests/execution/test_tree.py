@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from backfield.execution.threads import tree_sum
-from backfield.execution.tree import Node, join, total
+from backfield.training.execution.threads import tree_sum
+from backfield.training.execution.tree import Node, join, total
 
 
 def add(a, b):

@@ -3,8 +3,8 @@
 import numpy as np
 
 import backfield as bf
-from backfield._component import lookup, names
-from backfield.inference._base import IterativeInference
+from backfield.inference.base import IterativeInference
+from backfield.registry import lookup, names
 from tests.models import random_graph, random_potentials
 
 

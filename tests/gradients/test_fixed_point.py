@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import lookup, names
 from backfield.inference import LoopyBP
-from backfield.inference._message_passing import MessagePassing
+from backfield.inference.message_passing.families import MessagePassing
+from backfield.registry import lookup, names
 from tests.gradients.differences import GRAPHS, check, example, iterative_methods, takes
 
 GRADIENTS = ["implicit", "backpropagation(tol=1e-9)", "perturbation"]

@@ -27,7 +27,7 @@ def test_json_and_what_is_left_out(capsys):
 
 
 def test_the_matrix_has_everything():
-    from backfield._component import names
+    from backfield.registry import names
 
     combinations, left_out = plan(None, None, None)
     assert {c.loss for c in combinations} | set(left_out) == set(names("losses") + names("objectives"))

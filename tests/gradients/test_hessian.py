@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import lookup, names
+from backfield.registry import lookup, names
 from tests.gradients.differences import GRAPHS, along, example, iterative_methods, takes
 
 LOSSES = [name for name in names("losses") if lookup("losses", name).smooth]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import get, lookup
 from backfield.graph.labeling import as_labeling
 from backfield.inference import MeanField, TreeReweighted
 from backfield.objectives import get_objective
+from backfield.registry import get, lookup
 from tests.gradients.differences import GRAPHS, along, example, iterative_methods
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import get, names
 from backfield.gradients import Truncated
 from backfield.gradients.truncated import Tape, log_partition_and_gradient
 from backfield.losses import UnivariateLogistic
+from backfield.registry import get, names
 from tests.gradients.differences import GRAPHS, check, error, example, iterative_methods, takes
 
 METHODS = [name + "(n_iter={})" for name in iterative_methods()] + [

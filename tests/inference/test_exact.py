@@ -13,8 +13,8 @@ import backfield as bf
 from backfield import Graph, InputError, Potentials
 from backfield.graph import batch
 from backfield.inference import BruteForce, Chain, Exact
-from backfield.inference._elimination import HOPELESS, _greedy, _neighbours, eliminate
-from backfield.inference._tied_chains import tied_chains
+from backfield.inference.exact.elimination import HOPELESS, _greedy, _neighbours, eliminate
+from backfield.inference.exact.tied_chains import tied_chains
 from tests.models import enumerate_model, random_graph, random_potentials
 
 METHODS = [BruteForce(), Exact(), Chain()]

@@ -4,7 +4,7 @@ import pytest
 import backfield as bf
 from backfield import Graph, InputError, Potentials
 from backfield.inference import Gibbs, _gibbs_kernels
-from backfield.inference.gibbs import gibbs_chain, gibbs_steps, rng_states, sample
+from backfield.inference.sampling.gibbs import gibbs_chain, gibbs_steps, rng_states, sample
 from tests.models import enumerate_model, random_graph, random_potentials
 
 INF = np.inf

@@ -8,8 +8,8 @@ import pytest
 
 import backfield as bf
 from backfield.inference import MeanField
-from backfield.inference._mean_field_general import GeneralEngine
-from backfield.inference._mean_field_lattice import LatticeEngine
+from backfield.inference.mean_field.general import GeneralEngine
+from backfield.inference.mean_field.lattice import LatticeEngine
 from tests.models import enumerate_model, random_graph, random_potentials
 
 

@@ -12,11 +12,12 @@ from backfield import Graph
 from backfield.graph.conditioning import Restriction
 from backfield.graph.graph import union
 from backfield.graph.labeling import as_labeling
-from backfield.inference import BruteForce, LoopyBP, TreeReweighted, _schedule
-from backfield.inference._messages_copies import CopiesEngine
-from backfield.inference._messages_lattice import LatticeEngine
-from backfield.inference._messages_log import LogEngine
-from backfield.inference._messages_pairwise import PairwiseEngine
+from backfield.inference import BruteForce, LoopyBP, TreeReweighted
+from backfield.inference import schedule as schedules
+from backfield.inference.message_passing.copies import CopiesEngine
+from backfield.inference.message_passing.lattice import LatticeEngine
+from backfield.inference.message_passing.log import LogEngine
+from backfield.inference.message_passing.pairwise import PairwiseEngine
 from backfield.io import read_fg
 from tests.io.data import folder
 from tests.models import enumerate_model, random_potentials, random_tree
@@ -184,14 +185,14 @@ def test_own_order():
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("schedule", ["sequential", "monotonic", "flooding"])
 def test_every_message_once_in_an_iteration(name, schedule):
-    built = _schedule.build(GRAPHS[name], schedule)
+    built = schedules.build(GRAPHS[name], schedule)
     np.testing.assert_array_equal(np.sort(built.order), np.arange(GRAPHS[name].n_slots))
     assert built.backward(1) == (schedule == "sequential") and not built.backward(2)
 
 
 def test_lattice_order_is_red_then_black():
     graph = Graph.grid(3, 4)
-    built = _schedule.build(graph, "lattice")
+    built = schedules.build(graph, "lattice")
     row, column = np.divmod(graph.layout.scope[built.order ^ 1], 4)
     colour = (row + column) % 2
     assert (colour[:17] == 0).all() and (colour[17:] == 1).all()

@@ -8,7 +8,7 @@ import pytest
 import backfield as bf
 from backfield import Graph
 from backfield.inference import TreeReweighted
-from backfield.inference._message_passing import _exposure_of, fits
+from backfield.inference.message_passing.families import _exposure_of, fits
 from tests.models import random_potentials
 
 STAR = [(0, leaf) for leaf in range(1, 25)]

@@ -10,10 +10,10 @@ from scipy.special import logsumexp
 
 import backfield as bf
 from backfield.inference import SmoothedLP
-from backfield.inference._smoothed_lp_general import GeneralEngine
-from backfield.inference._smoothed_lp_lattice import LatticeEngine
-from backfield.inference._smoothed_lp_pairwise import PairwiseEngine
-from backfield.inference.smoothed_lp import biases
+from backfield.inference.smoothed_lp.general import GeneralEngine
+from backfield.inference.smoothed_lp.lattice import LatticeEngine
+from backfield.inference.smoothed_lp.method import biases
+from backfield.inference.smoothed_lp.pairwise import PairwiseEngine
 from tests.models import enumerate_model, random_graph, random_potentials
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.learners import Ascent
 from backfield.learners.ascent import _is_closed
+from backfield.registry import get
 from tests.learners.problems import Function, Info, Logistic, same_trace
 
 

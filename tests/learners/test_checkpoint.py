@@ -94,7 +94,7 @@ def test_early_stopping_resumed(learner, tmp_path):
 SCRIPT = """
 import sys
 import numpy as np
-from backfield._component import get
+from backfield.registry import get
 from tests.learners.problems import Logistic
 learner = get("learners", sys.argv[1])
 learner.fit(Logistic(pause=0.02), np.full(8, 0.3), seed=3, checkpoint=sys.argv[2], checkpoint_seconds=0.0)

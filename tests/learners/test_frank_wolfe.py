@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 import backfield as bf
-from backfield._component import get
 from backfield.learners import FrankWolfe
+from backfield.registry import get
 from tests.learners.problems import same_trace
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, rosen, rosen_der
 
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.learners import LBFGS
+from backfield.registry import get
 from tests.learners.problems import Function, Logistic, Softmax, quadratic, same_trace
 
 ROW = {"iteration", "objective", "gradient_norm", "error", "step", "sweeps", "seconds", "examples"}

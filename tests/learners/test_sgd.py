@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import get
 from backfield.errors import InputError
 from backfield.learners import LBFGS, SGD, SGDState, step_seed
+from backfield.registry import get
 from tests.learners.problems import Function, Logistic, same_trace
 
 

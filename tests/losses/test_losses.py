@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import get, lookup, names
 from backfield.graph.labeling import as_labeling
+from backfield.registry import get, lookup, names
 from tests.gradients.differences import GRAPHS, along, takes
 from tests.models import random_potentials
 

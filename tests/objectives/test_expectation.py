@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield._component import lookup
 from backfield.graph.labeling import one_hot
-from backfield.inference.gibbs import gibbs_chain
+from backfield.inference.sampling.gibbs import gibbs_chain
+from backfield.registry import lookup
 from tests.gradients.differences import GRAPHS, check, example
 
 METHOD = "tree_reweighted(n_iter=20)"

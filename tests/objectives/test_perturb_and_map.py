@@ -119,7 +119,7 @@ def by_definition(theta, noise, labels, q, weights):
 @pytest.mark.parametrize("loss", ["marginal_perturb_and_map", *OBJECTIVES[2:5]])
 @pytest.mark.parametrize("known", [0, 4, 9])
 def test_soft_targets_equal_their_definition(loss, known):
-    from backfield.inference.perturb_and_map import gumbel
+    from backfield.inference.sampling.perturb_and_map import gumbel
 
     rng = np.random.default_rng(10 + known)
     theta = submodular(rng)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from backfield._component import names
+from backfield.registry import names
 
 ORACLES = ["zero", "constant", "linear", "boosted_trees", "mlp"]
 PACKAGES = {"boosted_trees": "lightgbm", "mlp": "torch"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backfield._component import _REGISTRY, get
 from backfield.oracles import checked_fit
+from backfield.registry import _REGISTRY, get
 from tests.oracles.rows import rows, softmax
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend" / "add_an_oracle.md"

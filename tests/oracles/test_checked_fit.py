@@ -7,8 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from backfield import InputError
-from backfield._component import get
 from backfield.oracles import Linear, Oracle, OracleFunction, checked_fit
+from backfield.registry import get
 from tests.oracles.rows import rows
 
 X, Y, B = rows(n=400)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from backfield import InputError
-from backfield._component import get, lookup
 from backfield.oracles import checked_fit, objective
+from backfield.registry import get, lookup
 from tests.oracles.rows import ORACLES, PACKAGES, built_in, rows, softmax
 
 

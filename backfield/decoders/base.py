@@ -1,0 +1,25 @@
+"""What a decoder is: marginals (or theta) -> a prediction for each variable."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.graph import Potentials
+from backfield.registry import Component
+
+
+class Decoder(Component):
+    """A rule that turns marginals, or potentials, into a prediction."""
+
+    room: ClassVar[str] = "decoders"
+    #: Looks at marginals; else at theta, and no inference is run.
+    needs_marginals: ClassVar[bool] = True
+
+    def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
+        """Return labels (n,), or what the decoder predicts instead.
+
+        ``outputs`` (n,) says which variables are asked for; decoders that look at all of them together leave out the others.
+        """
+        raise NotImplementedError

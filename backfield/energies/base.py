@@ -1,0 +1,45 @@
+"""What an energy is: features, w -> scores, one row per variable (or factor), one column per label (or table entry)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.registry import Component
+
+
+class Energy(Component):
+    """A function of features with weights, and its derivative with respect to the weights.
+
+    ``features`` is (N, F), dense or CSR; ``w`` is flat; scores are (N, K) in the type of the features.
+    """
+
+    room: ClassVar[str] = "energies"
+    #: Looks at all rows of an example together; on grids they come as an image (H, W, F).
+    whole: ClassVar[bool] = False
+    #: Scores are linear in the weights.
+    linear: ClassVar[bool] = True
+
+    def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
+        """Return the number of weights."""
+        raise NotImplementedError
+
+    def start(self, n_features: int, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the weights to start from."""
+        return np.zeros(self.n_weights(n_features, n_outputs, intercept))
+
+    def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the scores (N, K)."""
+        raise NotImplementedError
+
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
+        """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""
+        raise NotImplementedError
+
+    def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
+        """Return X'X of the rows that the weights of every output multiply; None where it is not known or too large."""
+        return None
+
+    def forget(self) -> None:
+        """Drop what was kept of the last scores for a :meth:`vjp` that will not come."""

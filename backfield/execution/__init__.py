@@ -1,5 +1,0 @@
-"""Map over chunks of examples."""
-
-from backfield.execution.threads import N_CHUNKS as N_CHUNKS
-from backfield.execution.threads import one_blas_thread as one_blas_thread
-from backfield.execution.threads import sum_over_chunks as sum_over_chunks

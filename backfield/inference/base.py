@@ -1,0 +1,265 @@
+"""What an inference method is: theta -> marginals mu and log Z.
+
+Two kinds exist. *Direct* methods (enumeration, junction tree, sampling) implement :meth:`Inference.infer`.
+*Iterative* methods give an :class:`Engine`, theta bound to prepared arrays, whose ``sweep`` is one iteration and
+whose ``*_vjp`` are the adjoints; running, stopping and every gradient strategy are then written once, for all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.errors import ConvergenceWarning, InputError
+from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.registry import Component
+
+#: Where no tolerance is given, a run counts as converged when its last change was below this.
+DEFAULT_TOLERANCE = 1e-5
+
+
+@dataclass
+class Result:
+    """Marginals and log Z of one inference.
+
+    ``bound`` says how ``log_partition`` relates to log Z: ``'exact'``, ``'lower'``, ``'upper'`` (at convergence),
+    ``'bethe'`` or ``'none'``.
+    """
+
+    marginals: Potentials
+    log_partition: float
+    bound: str = "exact"
+    converged: bool = True
+    n_iter: int = 0
+    residual: float = 0.0
+    residuals: list[float] = field(default_factory=list)
+    log_partition_error: float = 0.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def unary(self) -> Any:
+        """Marginals of the variables, shaped as ``theta.unary``."""
+        return self.marginals.unary
+
+    @property
+    def factors(self) -> Any:
+        """Marginals of the factors, shaped as ``theta.factors``."""
+        return self.marginals.factors
+
+
+class Inference(Component):
+    """A method that turns log-potentials into marginals."""
+
+    room: ClassVar[str] = "inference"
+    #: Has derivatives: an engine with ``*_vjp``, or :meth:`vjp`.
+    differentiable: ClassVar[bool] = True
+    #: d mu / d theta is symmetric at convergence (mu is the gradient of some A(theta)).
+    symmetric: ClassVar[bool] = False
+    #: The relation of ``log_partition`` to log Z at convergence.
+    bound: ClassVar[str] = "none"
+    #: Marginals of factors are products of those of variables.
+    factorised: ClassVar[bool] = False
+
+    def infer(self, theta: Potentials) -> Result:
+        """Return marginals and log Z of ``theta``."""
+        raise NotImplementedError
+
+    def restricted(self, restriction: Restriction) -> Inference:
+        """Return the method for the graph that a restriction leaves."""
+        return self
+
+    def sees_bad_numbers(self, graph: Graph) -> bool:
+        """Whether the method itself asks potentials to ``verify`` where they are not finite or huge."""
+        return False
+
+
+class ExactInference(Inference):
+    """A method whose marginals are exact; its Jacobian is the covariance, which :meth:`vjp` applies."""
+
+    symmetric: ClassVar[bool] = True
+    bound: ClassVar[str] = "exact"
+
+    def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
+        """Return log Z and the marginals, complex where theta is."""
+        raise NotImplementedError
+
+    def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
+        """Return d_theta = (d mu / d theta)' d_mu."""
+        raise NotImplementedError
+
+
+class Engine(ABC):
+    """An iterative method bound to one theta: the contract between inference and gradients.
+
+    The state is one array (messages or marginals, in the layout of the kernels). ``d_state`` is its adjoint;
+    ``d_theta`` collects the adjoint of theta and of the method's own parameters. All ``*_vjp`` *add* to what they
+    are given, except that ``sweep_vjp`` replaces the adjoint of the state after the sweep by that before it.
+    """
+
+    theta: Potentials
+
+    @abstractmethod
+    def init(self) -> np.ndarray:
+        """Return the starting state."""
+
+    @abstractmethod
+    def sweep(self, state: np.ndarray, t: int) -> None:
+        """Do iteration number ``t`` in place."""
+
+    def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
+        """Do iterations ``first .. last - 1`` in place; engines override it to save calls."""
+        for t in range(first, last):
+            self.sweep(state, t)
+
+    def record(self, states: np.ndarray, first: int) -> None:
+        """Write to ``states[k + 1]`` what iteration ``first + k`` makes of ``states[k]``; overridden to save calls."""
+        for k in range(len(states) - 1):
+            states[k + 1] = states[k]
+            self.sweep(states[k + 1], first + k)
+
+    def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Undo what :meth:`record` did: ``sweep_vjp`` from the last state to the first; overridden to save calls."""
+        for k in range(len(states) - 2, -1, -1):
+            self.sweep_vjp(states[k], states[k + 1], first + k, d_state, d_theta)
+
+    @abstractmethod
+    def beliefs(self, state: np.ndarray) -> np.ndarray:
+        """Return the flat unary marginals of a state."""
+
+    @abstractmethod
+    def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
+        """Return all marginals of a state; without ``factors`` the factor tables are left empty."""
+
+    @abstractmethod
+    def log_partition(self, mu: Potentials) -> Any:
+        """Return the approximate log Z, theta·mu + H(mu), of marginals."""
+
+    @abstractmethod
+    def adjoint(self) -> Adjoint:
+        """Return an empty collector for ``d_theta``."""
+
+    @abstractmethod
+    def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Turn the adjoint of ``after`` into that of ``before``, in place, and add to ``d_theta``.
+
+        ``after`` may be overwritten: the caller is done with it.
+        """
+
+    @abstractmethod
+    def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Add the adjoints of the state and of theta that ``d_mu`` causes; its factor tables may be left empty."""
+
+    @abstractmethod
+    def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
+        """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
+
+    def value(self, state: np.ndarray, mu: Potentials) -> Any:
+        """Return what a result reports as ``log_partition``; a method whose value is one of the state overrides it."""
+        return self.log_partition(mu)
+
+    def value_vjp(
+        self, state: np.ndarray, mu: Potentials, d_state: np.ndarray, d_theta: Adjoint, scale: float = 1.0
+    ) -> None:
+        """Add ``scale`` times the adjoints of the state and of theta that :meth:`value` causes."""
+        self.marginals_vjp(state, self.log_partition_vjp(mu, d_theta, scale), d_state, d_theta)
+
+
+class Adjoint:
+    """Collects the adjoint of theta and of an engine's own parameters (``rho``, ``damping``, ``init``)."""
+
+    def __init__(self, theta: Potentials, **parameters: np.ndarray) -> None:
+        self.unary = np.zeros_like(theta.unary_flat)
+        self.factors = np.zeros_like(theta.factors_flat)
+        self.parameters = parameters
+
+    def potentials(self, graph: Graph) -> Potentials:
+        """Return d_theta as potentials."""
+        return Potentials.from_flat(graph, self.unary, self.factors)
+
+
+class IterativeInference(Inference):
+    """A method with an :class:`Engine`; subclasses are dataclasses with ``n_iter`` and ``tol``."""
+
+    n_iter: int
+    tol: float | None
+
+    def engine(self, theta: Potentials) -> Engine:
+        """Bind the method to ``theta``."""
+        raise NotImplementedError
+
+    def bound_for(self, graph: Graph) -> str:
+        """Return the bound that holds on this graph."""
+        return self.bound
+
+    def infer(self, theta: Potentials) -> Result:
+        """Iterate from the starting state and return the marginals."""
+        engine = self.engine(theta)
+        state = engine.init()
+        residuals = self.iterate(engine, state)
+        run = self.result(engine, state, residuals)
+        run.marginals = run.marginals.astype(theta.dtype)  # an engine may have computed in a wider type
+        return run
+
+    def iterate(self, engine: Engine, state: np.ndarray) -> list[float]:
+        """Sweep ``state`` in place, ``n_iter`` times or until ``tol``; return the changes of the marginals."""
+        if self.tol is None:
+            if self.n_iter == 0:
+                return []
+            engine.sweeps(state, 0, self.n_iter - 1)
+            last = engine.beliefs(state)
+            engine.sweep(state, self.n_iter - 1)
+            return [largest_change(last, engine.beliefs(state))]
+        residuals: list[float] = []
+        last = engine.beliefs(state)
+        for t in range(self.n_iter):
+            engine.sweep(state, t)
+            beliefs = engine.beliefs(state)
+            residuals.append(largest_change(last, beliefs))
+            if residuals[-1] < self.tol:
+                break
+            last = beliefs
+        return residuals
+
+    def result(self, engine: Engine, state: np.ndarray, residuals: list[float]) -> Result:
+        """Read the result off a state."""
+        mu = engine.marginals(state)
+        residual = residuals[-1] if residuals else np.inf
+        converged = residual < (self.tol if self.tol is not None else DEFAULT_TOLERANCE)
+        if self.tol is not None and not converged:
+            warnings.warn(
+                # No figures in the text: Python shows the same warning once, not for every image of a data set.
+                f"{self!r} stopped before its marginals changed by less than tol; give more n_iter, or damping.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return Result(
+            marginals=mu,
+            log_partition=float(np.real(engine.value(state, mu))),
+            bound=self.bound_for(engine.theta.graph),
+            converged=bool(converged),
+            n_iter=len(residuals) if self.tol is not None else self.n_iter,
+            residual=float(residual),
+            residuals=residuals,
+        )
+
+
+def largest_change(before: np.ndarray, after: np.ndarray) -> float:
+    """Largest absolute difference; NaN is never smaller than a tolerance."""
+    return float(np.abs(after - before).max(initial=0.0))
+
+
+def check_iterations(method: Any) -> None:
+    """Refuse iteration settings that make no sense."""
+    if isinstance(method.n_iter, bool) or not isinstance(method.n_iter, int | np.integer) or method.n_iter < 0:
+        raise InputError(f"{method.name}: n_iter must be a whole number >= 0, got {method.n_iter!r}.")
+    if isinstance(method.tol, bool) or not (
+        method.tol is None or (isinstance(method.tol, int | float) and 0 < method.tol < np.inf)
+    ):
+        raise InputError(f"{method.name}: tol must be None or a positive number, got {method.tol!r}.")
+    if not (isinstance(method.damping, int | float) and 0 <= method.damping < 1):
+        raise InputError(f"{method.name}: damping must be in [0, 1), got {method.damping!r}.")

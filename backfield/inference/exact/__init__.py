@@ -1,0 +1,1 @@
+"""Exact inference: enumeration, forward-backward, junction tree."""

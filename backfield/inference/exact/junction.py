@@ -1,0 +1,239 @@
+"""Exact inference by a junction tree, on any graph whose tables fit into memory.
+
+With cliques C = S + R (separator, own variables) and psi the sum of the tables assigned to C,
+
+    m(x_S) = log sum_{x_R} exp psi(x_C),    q(x_R | x_S) = exp(psi(x_C) - m(x_S))            leaves to roots
+    p(x_C) = q(x_R | x_S) p(x_S)                                                             roots to leaves
+
+m goes into the psi of the parent; p of every table is p of its clique with the other variables summed out. Up is in the
+log domain, down multiplies and adds probabilities: nothing is divided or subtracted, any finite theta and -inf are
+right. Tangents, carried along for the vjp:
+
+    dm = sum_R q dpsi,   dq = q (dpsi - dm),   dp = dq p(x_S) + q dp(x_S)
+
+Cost: O(sum of clique tables), each a few nanoseconds per pass, twice that where memory forces blocks (see
+``_table_memory``). Memory: the tables of all cliques, or of one block; complex numbers and tangents each double it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.inference.exact.base import DirectInference, check_positive, check_possible, direction, working
+from backfield.inference.exact.elimination import TooLargeError
+from backfield.inference.exact.junction_tree import COPY, SUM_OUT, JunctionTree
+from backfield.inference.exact.table_memory import Program, fit
+from backfield.kernels.compile import exact_kernel
+
+
+@dataclass(frozen=True, repr=False)
+class Exact(DirectInference, name="exact"):
+    """Junction tree on any graph of small enough width.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes that the tables may take; models that need more are refused before anything is computed.
+    """
+
+    memory: int = 2 * 2**30
+
+    def __post_init__(self) -> None:
+        check_positive(self, "memory")
+
+    def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
+        """Return log Z and the marginals, complex where theta is."""
+        (values,) = working(theta)
+        log_partition, mu = self._run(theta.graph, values, None)
+        return log_partition, theta.like(mu.astype(theta.dtype, copy=False))
+
+    def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
+        """Return the covariance of f applied to ``d_mu``."""
+        _, d_theta = self._run(theta.graph, *direction(theta, d_mu))
+        return theta.like(d_theta.astype(np.result_type(theta.dtype, d_mu.dtype), copy=False))
+
+    def _run(self, graph: Graph, theta: np.ndarray, d: np.ndarray | None) -> tuple[Any, np.ndarray]:
+        """Return log Z, and the marginals or (given a direction d) their tangents."""
+        tree = self._tree(graph)
+        log_partition, out = theta[tree.constants].sum(), theta
+        if tree.cliques:
+            program = self._program(graph, tree, theta.itemsize * (1 if d is None else 2))
+            values = _array(program.size, theta)
+            tangents = np.empty(0, theta.dtype) if d is None else _array(program.size, d)
+            log_partition += _up(program, values, tangents)
+            check_possible(log_partition)
+            _down(program, values, tangents)
+            out = (values if d is None else tangents)[: len(theta)].copy()
+        check_possible(log_partition)
+        out[tree.constants] = 1 if d is None else 0
+        return log_partition, out
+
+    def _tree(self, graph: Graph) -> JunctionTree:
+        try:
+            return graph.compiled("junction_tree", lambda: JunctionTree(graph))
+        except TooLargeError as error:
+            raise self._refusal(f"a table of at least {_amount(error.entries, 8)}") from error
+
+    def _program(self, graph: Graph, tree: JunctionTree, itemsize: int) -> Program:
+        limit = self.memory // itemsize
+        table = tree.largest
+        text = f"a table of {_amount(table.size, itemsize)} over {len(table.axes)} variables"
+        if table.size > limit:
+            raise self._refusal(text)
+        program = graph.compiled(("junction_tree", limit), lambda: fit(tree, limit).program())
+        if program.size > limit:
+            raise self._refusal(f"{text} and {_amount(program.size, itemsize)} in all")
+        return program
+
+    def _refusal(self, needed: str) -> InputError:
+        return InputError(
+            f"exact needs {needed}, but memory={self.memory:,} bytes; use 'tree_reweighted' or 'loopy_bp', "
+            "or give more memory."
+        )
+
+
+def _amount(entries: int, itemsize: int) -> str:
+    return f"{entries:,} entries ({entries * itemsize:,} bytes)"
+
+
+def _array(size: int, start: np.ndarray) -> np.ndarray:
+    out = np.empty(size, start.dtype)
+    out[: len(start)] = start
+    return out
+
+
+def _up(program: Program, values: np.ndarray, tangents: np.ndarray) -> Any:
+    """Go from leaves to roots and return log Z."""
+    for b in range(len(program.block_ptr) - 1):
+        _run_up(program.code, program.places, *program.block_ptr[b : b + 2], 0, values, tangents)
+    return values[program.roots].sum()
+
+
+def _down(program: Program, values: np.ndarray, tangents: np.ndarray) -> None:
+    """Go from roots to leaves; marginals (and their tangents) take the place of theta."""
+    values[program.roots] = 1
+    if len(tangents):
+        tangents[program.roots] = 0
+    last = len(program.block_ptr) - 2
+    for b in range(last, -1, -1):
+        rows = program.block_ptr[b : b + 2]
+        if b < last:
+            _run_up(program.code, program.places, *rows, program.local, values, tangents)
+        _run_down(program.code, program.places, *rows, values, tangents)
+
+
+@exact_kernel
+def _run_up(code, places, first, end, local, values, tangents):  # type: ignore[no-untyped-def]
+    """Run rows of the program; messages below ``local`` are left alone (the way down has been there)."""
+    for k in range(first, end):
+        row = code[k]
+        if row[0] == SUM_OUT:
+            _sum_out(row, row[1] >= local, values, tangents)
+        else:
+            _spread(row, places, values)
+            if len(tangents):
+                _spread(row, places, tangents)
+
+
+@exact_kernel
+def _run_down(code, places, first, end, values, tangents):  # type: ignore[no-untyped-def]
+    for k in range(end - 1, first - 1, -1):
+        row = code[k]
+        if row[0] == SUM_OUT:
+            _multiply(row, values, tangents)
+        else:
+            _gather(row, places, values)
+            if len(tangents):
+                _gather(row, places, tangents)
+
+
+@exact_kernel
+def _spread(row, places, values):  # type: ignore[no-untyped-def]
+    """Do dst = src or dst += src, repeated along the axes that src lacks."""
+    op, k, src, size, at, n_slow, n_middle = row[0], row[1], row[2], row[3], row[5], row[6], row[7]
+    n_fast = size // (n_slow * n_middle)
+    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
+    for a in range(n_slow):
+        for b in range(n_middle):
+            start = src + places[at + a] + places[at + n_slow + b]
+            if op == COPY:
+                for c in range(n_fast):
+                    values[k + c] = values[start + fast[c]]
+            else:
+                for c in range(n_fast):
+                    values[k + c] += values[start + fast[c]]
+            k += n_fast
+
+
+@exact_kernel
+def _gather(row, places, values):  # type: ignore[no-untyped-def]
+    """Make src the sum of dst over the axes that src lacks."""
+    k, src, size, at, n_slow, n_middle = row[1], row[2], row[3], row[5], row[6], row[7]
+    n_fast = size // (n_slow * n_middle)
+    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
+    values[src : src + row[4]] = 0
+    for a in range(n_slow):
+        for b in range(n_middle):
+            start = src + places[at + a] + places[at + n_slow + b]
+            for c in range(n_fast):
+                values[start + fast[c]] += values[k + c]
+            k += n_fast
+
+
+@exact_kernel
+def _sum_out(row, write, values, tangents):  # type: ignore[no-untyped-def]
+    """Turn psi into q, and write the message log sum exp psi; the same for tangents."""
+    n_own = row[4] // row[3]
+    for s in range(row[3]):
+        a = row[2] + s * n_own
+        top = -np.inf
+        for e in range(a, a + n_own):
+            top = max(top, values[e].real)
+        total = values.dtype.type(0)
+        for e in range(a, a + n_own):
+            weight = values.dtype.type(0)
+            if values[e].real > -np.inf:
+                weight = np.exp(values[e] - top)
+            values[e] = weight
+            total += weight
+        if write:
+            values[row[1] + s] = top
+        if top > -np.inf:
+            for e in range(a, a + n_own):
+                values[e] /= total
+            if write:
+                values[row[1] + s] += np.log(total)
+        if len(tangents):
+            slope = _slopes(values[a : a + n_own], tangents[a : a + n_own])
+            if write:
+                tangents[row[1] + s] = slope
+
+
+@exact_kernel
+def _slopes(q, d_psi):  # type: ignore[no-untyped-def]
+    """Return dm = sum q dpsi and put dq = q (dpsi - dm) in the place of dpsi."""
+    zero = q.dtype.type(0)
+    mean = zero
+    for r in range(len(q)):
+        if q[r] != zero:
+            mean += q[r] * d_psi[r]
+    for r in range(len(q)):
+        d_psi[r] = q[r] * (d_psi[r] - mean) if q[r] != zero else zero
+    return mean
+
+
+@exact_kernel
+def _multiply(row, values, tangents):  # type: ignore[no-untyped-def]
+    """Turn q into p = q p(x_S), and dq into dp."""
+    n_own = row[4] // row[3]
+    for s in range(row[3]):
+        p = values[row[1] + s]
+        for e in range(row[2] + s * n_own, row[2] + (s + 1) * n_own):
+            if len(tangents):
+                tangents[e] = tangents[e] * p + values[e] * tangents[row[1] + s]
+            values[e] *= p

@@ -1,0 +1,114 @@
+"""Mean field: the best fully factorised distribution, by block-coordinate ascent ([D13] §3.2).
+
+    mu(x_j) ∝ exp( theta(x_j) + sum_{c: j in c} sum_{x_c-j} theta(x_c) prod_{i in c-j} mu(x_i) )
+
+from uniform marginals, one variable after another. Its adjoint is back mean field ([D13] Alg. 2).
+Cost O(table) for each variable of a factor; the state, and so one step of the tape, is one number per label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.inference import schedule as schedules
+from backfield.inference.base import IterativeInference, check_iterations
+from backfield.inference.mean_field import lattice
+from backfield.inference.mean_field.engine import MeanFieldEngine
+from backfield.inference.mean_field.general import GeneralEngine
+from backfield.inference.schedule import Schedule
+
+SCHEDULES = ("auto", "sequential", "lattice", "flooding")
+FAMILIES = ("auto", "lattice", "general")
+
+
+@dataclass(frozen=True, repr=False)
+class MeanField(IterativeInference, name="mean_field"):
+    """Mean field on any graph: a lower bound of log Z at every iteration.
+
+    Parameters
+    ----------
+    n_iter : int
+        Iterations; one updates every variable once.
+    tol : float, optional
+        Stop when no univariate marginal changes by more; without it exactly ``n_iter`` iterations are done.
+    damping : float
+        Share of the old log marginal that is kept.
+    schedule : {"auto", "sequential", "lattice", "flooding"}
+        ``auto`` is ``lattice`` (red/black) on grids and else ``sequential`` (variables in their order, forward and
+        backward in turn). ``flooding`` updates all variables from the old marginals; it may oscillate.
+    order : list of int, optional
+        An order of the variables of your own, run forward and backward in turn; overrides ``schedule``.
+    family : {"auto", "lattice", "general"}
+        The kernel family; both give the same numbers in the same order.
+    """
+
+    n_iter: int = 50
+    tol: float | None = None
+    damping: float = 0.0
+    schedule: str = "auto"
+    order: Any = None
+    family: str = "auto"
+
+    symmetric: ClassVar[bool] = True
+    bound: ClassVar[str] = "lower"
+    factorised: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_iterations(self)
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}.")
+        if self.family not in FAMILIES:
+            raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
+
+    def restricted(self, restriction: Restriction) -> MeanField:
+        """Return the method for a conditioned graph, which is no grid; an order of one's own cannot be kept."""
+        if self.order is not None:
+            raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
+        schedule = "auto" if self.schedule == "lattice" else self.schedule
+        family = "auto" if self.family == "lattice" else self.family
+        return replace(self, schedule=schedule, family=family)
+
+    def engine(self, theta: Potentials) -> MeanFieldEngine:
+        """Bind to ``theta`` with the fastest kernels that are safe for it: the one place of this choice."""
+        graph = theta.graph
+        name = "" if self.order is not None else schedules.resolve(graph, self.schedule)
+        fits = name == "lattice" and self.damping == 0 and lattice.supports(theta)
+        if self.family == "lattice" and not fits:
+            raise InputError(
+                "family='lattice' of mean_field needs a binary 4-connected grid (Graph.grid) of at least 2x2, finite "
+                "potentials, schedule='lattice' and no damping; use family='auto'."
+            )
+        if fits and self.family != "general":
+            return lattice.LatticeEngine(theta)
+        if name:
+            schedule = graph.compiled(("mean_field", name), lambda: _build(graph, name))
+        else:
+            schedule = _explicit(graph, self.order)
+        return GeneralEngine(theta, schedule, self.damping)
+
+
+def _build(graph: Graph, name: str) -> Schedule:
+    """Compute the order of variables of a (resolved) schedule."""
+    order = np.arange(graph.n_variables)
+    if name == "lattice":
+        assert graph.shape is not None
+        row, column = np.divmod(order, graph.shape[1])
+        order = np.argsort((row + column) % 2, kind="stable")
+    return _read_only(order, alternate=name == "sequential", flooding=name == "flooding")
+
+
+def _explicit(graph: Graph, order: Any) -> Schedule:
+    if not schedules.is_permutation(order, graph.n_variables):
+        raise InputError(f"order must be a permutation of the {graph.n_variables} variables.")
+    return _read_only(np.array(order, dtype=np.int64), alternate=True, flooding=False)
+
+
+def _read_only(order: np.ndarray, alternate: bool, flooding: bool) -> Schedule:
+    order.flags.writeable = False
+    return Schedule(order, alternate=alternate, flooding=flooding)

@@ -1,0 +1,191 @@
+"""Which kernels run a message-passing method on which graph: the one place of this choice.
+
+=========  ======================================================================================================
+lattice    binary grids, red/black order, one rho, no damping: one ratio per message
+copies     many copies of one binary pairwise graph, flooding, rho = 1, no damping: one ratio per message
+pairwise   all factors of two variables, one label count
+general    any arity, any label counts
+log        the same in the log domain: forbidden configurations (-inf), huge potentials, complex numbers, derivatives
+           with respect to rho and damping
+=========  ======================================================================================================
+
+The first four multiply probabilities. They are used while no product can leave the range of the number type; float32
+is promoted to float64 before the log domain is resorted to. All give the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.inference import schedule as schedules
+from backfield.inference.base import IterativeInference, check_iterations
+from backfield.inference.message_passing.copies import LEAST, CopiesEngine, one_of
+from backfield.inference.message_passing.engine import MessageEngine
+from backfield.inference.message_passing.general import GeneralEngine
+from backfield.inference.message_passing.lattice import LatticeEngine
+from backfield.inference.message_passing.log import LogEngine
+from backfield.inference.message_passing.pairwise import PairwiseEngine
+from backfield.inference.schedule import Schedule
+from backfield.kernels.compile import exact_kernel
+
+FAMILIES = ("auto", "lattice", "copies", "pairwise", "general", "log")
+_ENGINES: dict[str, type[MessageEngine]] = {
+    "lattice": LatticeEngine,
+    "copies": CopiesEngine,
+    "pairwise": PairwiseEngine,
+    "general": GeneralEngine,
+    "log": LogEngine,
+}
+
+#: How far |log| of a product may go: 0.8 of what the number type holds.
+_ROOM = {np.dtype(dtype): 0.8 * float(-np.log(np.finfo(dtype).tiny)) for dtype in (np.float32, np.float64, np.complex128)}
+
+
+class MessagePassing(IterativeInference):
+    """Base of methods on the update of [D13] eq. (18); subclasses are dataclasses that give ``counting_numbers``."""
+
+    damping: float
+    schedule: str
+    order: Any
+    family: str
+
+    def __post_init__(self) -> None:
+        check_iterations(self)
+        if self.schedule not in schedules.SCHEDULES:
+            raise InputError(f"schedule must be one of {', '.join(schedules.SCHEDULES)}; got {self.schedule!r}.")
+        if self.family not in FAMILIES:
+            raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
+
+    def counting_numbers(self, graph: Graph) -> np.ndarray:
+        """Return rho (F,)."""
+        raise NotImplementedError
+
+    def resolved_schedule(self, graph: Graph) -> str:
+        """Return the name of the schedule used on this graph; empty for an order of the user's own."""
+        return "" if self.order is not None else schedules.resolve(graph, self.schedule)
+
+    def sees_bad_numbers(self, graph: Graph) -> bool:
+        """Whether kernels are chosen for which the potentials turn out not to fit where they are no numbers."""
+        return self.family == "auto" and not _refusal("lattice", self, graph, self.counting_numbers(graph))
+
+    def engine(self, theta: Potentials) -> MessageEngine:
+        """Bind to ``theta`` with the fastest kernels that are safe for it."""
+        rho = self.counting_numbers(theta.graph)
+        family = self._fastest(theta, rho) if self.family == "auto" else self._asked_for(theta.graph, rho)
+        engine = self._bind(family, theta, rho)
+        if family == "log" or fits(_exposure_of(engine), theta.dtype):
+            return engine
+        theta.verify()
+        if theta.dtype == np.float32:
+            return self.engine(theta.astype(np.float64))
+        return self._bind("log", theta, rho)
+
+    def _fastest(self, theta: Potentials, rho: np.ndarray) -> str:
+        graph = theta.graph
+        if theta.dtype.kind == "c":
+            return "log"
+        if not _refusal("lattice", self, graph, rho):
+            return "lattice"  # its exposure is not finite where theta is not
+        if not theta.is_finite:
+            return "log"
+        return next(family for family in ("copies", "pairwise", "general") if not _refusal(family, self, graph, rho))
+
+    def _asked_for(self, graph: Graph, rho: np.ndarray) -> str:
+        reason = _refusal(self.family, self, graph, rho)
+        if reason:
+            raise InputError(f"family={self.family!r} needs {reason}; use family='auto'.")
+        return self.family
+
+    def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
+        if family == "lattice":
+            return LatticeEngine(theta, rho, None, self.damping)  # which has its order built in
+        rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
+        return _ENGINES[family](theta, rho, self._order(theta.graph), self.damping)
+
+    def _order(self, graph: Graph) -> Schedule:
+        if self.order is not None:
+            return schedules.explicit(graph, self.order)
+        name = schedules.resolve(graph, self.schedule)
+        return graph.compiled(("schedule", name), lambda: schedules.build(graph, name))
+
+
+def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray) -> str:
+    """Return what a family lacks to run a method on a graph; empty where nothing."""
+    if family == "lattice":
+        one_rho = rho.strides == (0,) or (rho == rho[:1]).all()
+        is_lattice = method.resolved_schedule(graph) == "lattice" and graph.n_labels == 2
+        if not (is_lattice and one_rho and method.damping == 0):
+            return "a binary grid in the lattice schedule, one rho and no damping"
+    if family == "copies":
+        flooding = method.resolved_schedule(graph) == "flooding"
+        if not (flooding and method.damping == 0 and (rho == 1).all() and one_of(graph) is not None):
+            return f"{LEAST} or more copies of one binary pairwise graph, schedule='flooding', rho = 1 and no damping"
+    if family == "pairwise" and not (graph.is_pairwise and graph.n_factors):
+        return "factors of two variables and one label count"
+    return ""
+
+
+def fits(exposure: float, dtype: Any) -> bool:
+    """Whether products of messages stay clear of the limits of the number type."""
+    return 0 <= exposure < _ROOM[np.dtype(dtype)]  # not where it is -inf, of forbidden labels, or NaN
+
+
+def _exposure_of(engine: MessageEngine) -> float:
+    """Return a bound on |log| of every product that an engine forms."""
+    theta = engine.theta
+    if isinstance(engine, LatticeEngine):
+        return engine.exposure()
+    layout = theta.graph.layout
+    return float(
+        _exposure(
+            layout.var_ptr,
+            layout.scope_ptr,
+            layout.scope,
+            layout.table_ptr,
+            engine.rho,
+            theta.unary_flat,
+            theta.factors_flat,
+        )
+    )
+
+
+@exact_kernel
+def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):  # type: ignore[no-untyped-def]
+    """Bound |log| of what kernels form: the messages into a variable multiplied, and what a factor adds to their power.
+
+    A message m(x), which sums to 1, has |log m| <= r + log L with r the largest range that psi has over x alone.
+    """
+    n = len(var_ptr) - 1
+    product, power, range_of = np.zeros(n), np.zeros(n), np.empty(n)
+    for i in range(n):
+        low, high = np.inf, -np.inf
+        for a in range(var_ptr[i], var_ptr[i + 1]):
+            low, high = min(low, theta_u[a]), max(high, theta_u[a])
+        range_of[i] = high - low
+    message, table = 0.0, 0.0
+    for c in range(len(table_ptr) - 1):
+        first, last = table_ptr[c], table_ptr[c + 1]
+        lowest, highest = np.inf, -np.inf
+        inner = last - first
+        for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            i = scope[k]
+            count = var_ptr[i + 1] - var_ptr[i]
+            inner //= count
+            largest = 0.0
+            for start in range(first, last, count * inner):
+                for e in range(start, start + inner):
+                    low, high = np.inf, -np.inf
+                    for at in range(e, e + count * inner, inner):
+                        low, high = min(low, theta_c[at]), max(high, theta_c[at])
+                    largest = max(largest, high - low)
+                    lowest, highest = min(lowest, low), max(highest, high)
+            exposure = largest / rho[c] + np.log(count)
+            message = max(message, exposure)
+            product[i] += exposure * max(1.0, rho[c])
+            power[i] += exposure * rho[c]
+        table = max(table, (highest - lowest) / rho[c] + np.log(last - first))
+    return max(product.max(), (range_of + power).max() + message + table)

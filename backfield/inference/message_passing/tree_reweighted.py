@@ -1,0 +1,77 @@
+"""Tree-reweighted belief propagation ([D13] §3.3).
+
+    m_c(x_i) ∝ sum_{x_c\\i} exp(theta(x_c)/rho_c) prod_{j in c\\i} exp(theta(x_j)) prod_{d: j in d} m_d(x_j)^rho_d / m_c(x_j)
+
+(18), with beliefs as in the theorem below it. Cost O(table) per message. With rho from a distribution over acyclic
+subsets of factors, log Z is bounded from above at convergence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Graph
+from backfield.graph.conditioning import Restriction
+from backfield.inference.message_passing.families import MessagePassing
+from backfield.inference.message_passing.rho import counting_numbers, is_upper_bound
+
+
+@dataclass(frozen=True, repr=False)
+class TreeReweighted(MessagePassing, name="tree_reweighted"):
+    """Tree-reweighted belief propagation on any graph.
+
+    Parameters
+    ----------
+    n_iter : int
+        Iterations; one updates every directed message once.
+    rho : float, list or "trees"
+        Counting numbers: one number, one per factor, or appearance probabilities in acyclic subsets of factors.
+    tol : float, optional
+        Stop when no univariate marginal changes by more; without it exactly ``n_iter`` iterations are done.
+    damping : float
+        Share of the old log message that is kept.
+    schedule : {"auto", "sequential", "lattice", "monotonic", "flooding"}
+        ``auto`` is ``lattice`` (red/black) on grids and else ``sequential`` (leaves to roots of a spanning forest,
+        then back).
+    order : list of int, optional
+        An order of the slots of your own, run forward and backward in turn; overrides ``schedule``.
+    family : {"auto", "lattice", "copies", "pairwise", "general", "log"}
+        The kernel family; all give the same numbers in the same order.
+    """
+
+    n_iter: int = 50
+    rho: Any = "trees"
+    tol: float | None = None
+    damping: float = 0.0
+    schedule: str = "auto"
+    order: Any = None
+    family: str = "auto"
+
+    symmetric: ClassVar[bool] = True
+    bound: ClassVar[str] = "upper"
+
+    def counting_numbers(self, graph: Graph) -> np.ndarray:
+        """Return rho (F,)."""
+        return counting_numbers(graph, self.rho)
+
+    def bound_for(self, graph: Graph) -> str:
+        """``upper`` where rho is known to come from acyclic subsets, ``bethe`` for rho = 1, else ``none``."""
+        rho = self.counting_numbers(graph)
+        if is_upper_bound(graph, rho):
+            return "upper"
+        return "bethe" if (rho == 1).all() else "none"
+
+    def restricted(self, restriction: Restriction) -> TreeReweighted:
+        """Keep the rho of the factors that are left; an order of one's own cannot be kept."""
+        if self.order is not None:
+            raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
+        changes: dict[str, Any] = {"schedule": "auto"} if self.schedule == "lattice" else {}
+        if self.family in ("lattice", "copies", "pairwise"):
+            changes["family"] = "auto"
+        if not isinstance(self.rho, str | int | float):
+            changes["rho"] = self.counting_numbers(restriction.full)[restriction.kept_factors]
+        return replace(self, **changes)

@@ -1,0 +1,1 @@
+"""Inference by sampling: Gibbs, perturb-and-MAP."""

@@ -1,0 +1,1 @@
+"""The entropy-smoothed linear program ([L13] §5)."""

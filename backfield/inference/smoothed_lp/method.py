@@ -1,0 +1,132 @@
+"""Entropy-smoothed LP relaxation by block-coordinate descent on its dual, star by star: [L13] §5, eq. (7)-(10).
+
+    A(theta) = max_{mu in local polytope} theta·mu + eps sum_alpha H(mu_alpha)  =  min_lambda A(lambda, theta)
+    A(lambda, theta) = sum_alpha eps log sum_{y_alpha} exp( (theta(y_alpha) + sum_{beta in alpha} lambda_alpha(y_beta)
+                                                             - sum_{gamma containing alpha} lambda_gamma(y_alpha)) / eps )
+
+Regions alpha are the variables and the factors; every factor sends one message lambda to each of its variables. The
+terms of the sum are the log-normalisers of the marginals mu_alpha (eq. 9). The dual bounds A(theta) from above, which
+bounds max theta·mu over the local polytope from above, by eps sum_alpha log |y_alpha| at the most (Theorem 1), and
+eps log Z(theta / eps). It bounds log Z itself only for eps >= 1.
+
+Cost of a sweep: one log-sum-exp over the table for each variable of each factor; memory: one number for each label of
+each slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
+from backfield.inference import schedule as schedules
+from backfield.inference.base import IterativeInference, check_iterations
+from backfield.inference.smoothed_lp.engine import CHOICES, SmoothedEngine, Stars
+from backfield.inference.smoothed_lp.engine import biases as biases
+from backfield.inference.smoothed_lp.general import GeneralEngine
+from backfield.inference.smoothed_lp.lattice import LatticeEngine
+from backfield.inference.smoothed_lp.pairwise import PairwiseEngine
+
+SCHEDULES = ("auto", "sequential", "lattice")
+FAMILIES = ("auto", "lattice", "pairwise", "general")
+_ENGINES: dict[str, type[SmoothedEngine]] = {
+    "lattice": LatticeEngine,
+    "pairwise": PairwiseEngine,
+    "general": GeneralEngine,
+}
+
+
+@dataclass(frozen=True, repr=False)
+class SmoothedLP(IterativeInference, name="smoothed_lp"):
+    """The smoothed LP on any graph: ``log_partition`` is the dual, which no iteration raises.
+
+    Parameters
+    ----------
+    n_iter : int
+        Iterations; one updates every star once, a star being all messages to one variable.
+    eps : float
+        Weight of the entropies.
+    tol : float, optional
+        Stop when no univariate marginal changes by more; without it exactly ``n_iter`` iterations are done.
+    choice : {"cyclic", "random", "greedy"}
+        Which star comes next: as ``schedule`` says; in an order drawn anew for each iteration; or, n times in an
+        iteration, the one that lowers the dual most, which may leave stars out and take others twice.
+    seed : int
+        Of the random orders.
+    schedule : {"auto", "sequential", "lattice"}
+        The cycle: ``auto`` is ``lattice`` (red stars, then black ones) on grids and else ``sequential`` (variables in
+        their order, forward and backward in turn).
+    family : {"auto", "lattice", "pairwise", "general"}
+        The kernel family: ``lattice`` for binary grids, ``pairwise`` for factors of two variables and one label count,
+        both for finite real potentials; all give the same numbers in the same order.
+
+    Notes
+    -----
+    To keep messages from one theta to the next, run the engine: ``state = engine.init()`` or, from kept ones,
+    ``engine.state_of(messages)``; ``method.iterate(engine, state)``; ``messages = engine.messages(state)``.
+    """
+
+    n_iter: int = 25
+    eps: float = 0.1
+    tol: float | None = None
+    choice: str = "cyclic"
+    seed: int = 0
+    schedule: str = "auto"
+    family: str = "auto"
+
+    symmetric: ClassVar[bool] = True
+    #: Star updates never raise the dual as they are: there is nothing to damp.
+    damping: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        check_iterations(self)
+        if isinstance(self.eps, bool) or not isinstance(self.eps, int | float) or not 0 < self.eps < np.inf:
+            raise InputError(f"smoothed_lp: eps must be a positive number, got {self.eps!r}.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise InputError(f"smoothed_lp: seed must be a whole number >= 0, got {self.seed!r}.")
+        for what, known in (("choice", CHOICES), ("schedule", SCHEDULES), ("family", FAMILIES)):
+            if getattr(self, what) not in known:
+                raise InputError(f"smoothed_lp: {what} must be one of {', '.join(known)}; got {getattr(self, what)!r}.")
+
+    def bound_for(self, graph: Graph) -> str:
+        """Return 'upper' for eps >= 1: then the entropies of the regions together are no less than that of the field."""
+        return "upper" if self.eps >= 1 else "none"
+
+    def restricted(self, restriction: Restriction) -> SmoothedLP:
+        """Return the method for a conditioned graph, which is no grid any more."""
+        schedule = "auto" if self.schedule == "lattice" else self.schedule
+        family = "auto" if self.family in ("lattice", "pairwise") else self.family
+        return replace(self, schedule=schedule, family=family)
+
+    def engine(self, theta: Potentials) -> SmoothedEngine:
+        """Bind to ``theta`` with the fastest kernels that can do it: the one place of this choice."""
+        graph, family = theta.graph, self.family
+        name = schedules.resolve(graph, self.schedule)
+        if family == "auto":
+            family = next(known for known in _ENGINES if not self._refusal(known, theta, name))
+        elif self._refusal(family, theta, name):
+            raise InputError(
+                f"family={family!r} of smoothed_lp needs {self._refusal(family, theta, name)}; use family='auto'."
+            )
+        if family == "general" and theta.dtype == np.float32:
+            theta = theta.astype(np.float64)  # theta / eps in single precision has no digits to spare
+        return _ENGINES[family](theta, self.eps, Stars(graph, self.choice, name, self.seed))
+
+    def _refusal(self, family: str, theta: Potentials, schedule: str) -> str:
+        """Return what a family lacks to run this method on theta; empty where nothing."""
+        if family == "general":
+            return ""
+        graph = theta.graph
+        limit = np.sqrt(np.finfo(theta.dtype).max) * min(self.eps, 1)
+        tables = theta.unary_flat.real, theta.factors_flat.real
+        if theta.dtype.kind == "c" or not all(np.abs(table).max(initial=0) < limit for table in tables):
+            return "finite real potentials"
+        if family == "pairwise" and not (graph.is_pairwise and graph.n_factors and self.choice != "greedy"):
+            return "factors of two variables, one label count, and a choice other than greedy"
+        if family == "lattice" and not (schedule == "lattice" and graph.n_labels == 2 and self.choice == "cyclic"):
+            return "a binary grid (Graph.grid) in the lattice schedule and choice='cyclic'"
+        return ""

@@ -1,0 +1,1 @@
+"""What kernels share: how they are compiled, vector mathematics, unrolled loops."""

@@ -1,0 +1,33 @@
+"""What a MAP solver is: theta -> the labels that maximise theta·f(labels)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from backfield.graph import Potentials
+from backfield.registry import Component
+
+
+@dataclass
+class MapResult:
+    """Labels, their value theta·f(labels), and whether the solver guarantees that no labels are better."""
+
+    labels: np.ndarray
+    value: float
+    optimal: bool
+    n_iter: int = 0
+
+
+class MapSolver(Component):
+    """A method that finds probable labels."""
+
+    room: ClassVar[str] = "map_solvers"
+    #: Gives the best labels on every model that it accepts.
+    exact: ClassVar[bool] = False
+
+    def solve(self, theta: Potentials) -> MapResult:
+        """Return the labels found for ``theta``."""
+        raise NotImplementedError

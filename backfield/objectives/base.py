@@ -1,0 +1,242 @@
+"""What an objective is: theta, labels -> value and d_theta, to be minimised.
+
+Conventions
+-----------
+``setting``  how the objective may use inference: the method, the gradient strategy (``None``: the objective's own
+             choice), and a seed for those that draw random numbers
+``target``   what is known about one example: labels (-1 hidden, or sets), inputs to condition on, weights
+value        a sum over variables or cliques
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.gradients import Gradient
+from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction, check_possible, restricted
+from backfield.graph.labeling import Labeling, one_hot
+from backfield.inference.base import Inference
+from backfield.kernels.compile import kernel
+from backfield.registry import Component
+
+
+class Seen(NamedTuple):
+    """What an objective saw on the way: wrong labels, sweeps of inference, couplings that a cut truncated."""
+
+    wrong: float
+    sweeps: int = 0
+    truncated: int = 0
+
+
+class Setting(NamedTuple):
+    """The inference that an objective goes through."""
+
+    inference: Inference | None
+    gradient: Gradient | None
+    seed: int = 0
+    watch: list[Seen] | None = None  # gets what objectives see that decode on the way
+
+
+class Target(NamedTuple):
+    """What is known about an example."""
+
+    labeling: Labeling
+    observed: Restriction | None = None
+    weights: np.ndarray | None = None  # (n,), or flat as unary tables
+    sizes: np.ndarray | None = None  # (n,) where the weights are those of :func:`balanced`
+
+
+def balanced(graph: Graph, sizes: np.ndarray, labeling: Labeling) -> np.ndarray:
+    """Return weights that make all labels of an example count the same, flat as the unary tables.
+
+    The weighted Hamming loss of [S18] §5.2, theta_d(k) = V_d / (K V_k) for sizes V_d, V_k = sum_d V_d q_d(k) and the K
+    labels that occur, times the number of labelled variables: their mean is 1, as without weights.
+    """
+    if graph.n_labels is None:
+        raise InputError("balanced weights need variables with the same labels; these have different label counts.")
+    share = one_hot(graph, labeling.labels)[0] + (0.0 if labeling.soft is None else labeling.soft)
+    share = share.reshape(-1, graph.n_labels)
+    volume = sizes @ share
+    inverse = np.divide(1.0, volume, out=np.zeros_like(volume), where=volume > 0)
+    labelled = float((share.sum(axis=1) > 0).sum())
+    return (labelled / max(1, int((volume > 0).sum())) * np.outer(sizes, inverse)).reshape(-1)
+
+
+class Objective(Component):
+    """A function of theta with its gradient."""
+
+    room: ClassVar[str] = "objectives"
+    #: Uses ``setting.inference``.
+    needs_inference: ClassVar[bool] = True
+    #: The gradient is that of the value; L-BFGS and difference checks need it.
+    integrable: ClassVar[bool] = True
+    #: Can be differentiated twice.
+    smooth: ClassVar[bool] = True
+    #: Takes weights per variable or label.
+    weighted: ClassVar[bool] = False
+    #: Takes target probabilities.
+    soft_targets: ClassVar[bool] = False
+    #: The value is one number per example, not a sum over variables.
+    per_example: ClassVar[bool] = False
+    #: Does not differentiate through the marginals of inference.
+    own_gradient: ClassVar[bool] = True
+
+    def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the value at ``theta`` and its gradient."""
+        raise NotImplementedError
+
+    def check(self, setting: Setting) -> None:
+        """Refuse settings that make no sense with this objective, in one sentence."""
+        if self.needs_inference and setting.inference is None:
+            raise InputError(f"{self.name} needs inference=, such as 'tree_reweighted(n_iter=5)'.")
+        if self.own_gradient and setting.gradient is not None and setting.gradient.at_convergence:
+            raise InputError(
+                f"{self.name} has a gradient of its own; {setting.gradient.name} does not apply: leave gradient= out."
+            )
+
+    def admit(self, target: Target) -> None:
+        """Refuse targets that the objective cannot use; callers ask this."""
+        if target.labeling.soft is not None and not self.soft_targets:
+            raise InputError(f"{self.name} takes labels, not probabilities of labels; marginal_perturb_and_map takes them.")
+        self.check_target(target)
+
+    def check_target(self, target: Target) -> None:
+        """Refuse what the objective cannot use; each says so for itself."""
+        if target.weights is not None and not self.weighted:
+            raise InputError(f"{self.name} takes no weights per variable; use a marginal loss or pseudolikelihood.")
+
+    def check_labels(self, seen: np.ndarray) -> None:
+        """Refuse a data set whose labels, of which ``seen`` occur, teach the objective nothing."""
+
+
+class Conditioned:
+    """A model restricted to some labels: reduced theta, and the way back; refused where it forbids everything."""
+
+    def __init__(self, theta: Potentials, restriction: Restriction | None) -> None:
+        self.full = theta.graph
+        self.restriction = restriction
+        self.constant: Any = 0.0
+        self.theta: Potentials | None = theta
+        if restriction is not None:
+            self.theta, self.constant = restriction.reduce(theta)
+            refuse_impossible(self.constant if _is_possible(self.theta) else -np.inf)
+
+    def method(self, method: Inference) -> Inference:
+        """Return the method for the reduced graph."""
+        if self.restriction is None or self.restriction.graph is None:
+            return method
+        return method.restricted(self.restriction)
+
+    def expand(self, mu: Potentials | None, constant: float = 1.0) -> Potentials:
+        """Return full marginals, or the full adjoint of theta (``constant`` = adjoint of the constant)."""
+        if self.restriction is None:
+            assert mu is not None
+            return mu
+        return self.restriction.expand(mu, constant)
+
+    def expand_vjp(self, d_mu: Potentials) -> Potentials:
+        """Return the adjoint of the reduced marginals."""
+        if self.restriction is None:
+            return d_mu
+        reduced = self.restriction.expand_vjp(d_mu)
+        assert reduced is not None
+        return reduced
+
+
+def _is_possible(theta: Potentials | None) -> bool:
+    try:
+        if theta is not None:
+            check_possible(theta)
+    except InputError:
+        return False
+    return True
+
+
+def refuse_impossible(score: Any) -> None:
+    """Refuse known labels whose potentials add up to -inf."""
+    if np.real(score) == -np.inf:
+        raise InputError("the known labels together have probability zero (-inf).")
+
+
+def indicators(theta: Potentials, labels: np.ndarray) -> Potentials:
+    """Return f(labels) in the type of theta."""
+    unary, factors = one_hot(theta.graph, labels)
+    return Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
+
+
+def is_complete(target: Target) -> bool:
+    """Whether one label is known of every variable, and nothing is conditioned on: clamping leaves f(labels)."""
+    return target.observed is None and bool(target.labeling.known.all())
+
+
+def both(graph: Graph, target: Target) -> Restriction | None:
+    """Return the restriction to the observed inputs and the known labels together; ``None`` where nothing is known."""
+    allowed = target.labeling.allowed
+    if target.observed is not None:
+        allowed = allowed & (_places(target.observed) >= 0)
+        count = np.add.reduceat(allowed.astype(np.int64), graph.layout.var_ptr[:-1])
+        if count.min() == 0:
+            raise InputError(f"variable {int(np.argmin(count))} is observed with a label that labels forbid.")
+    return None if allowed.all() else restricted(graph, allowed)
+
+
+def reduced_target(graph: Graph, target: Target) -> Target:
+    """Return what is known about the variables that the observed inputs leave free, in the reduced graph."""
+    restriction = target.observed
+    if restriction is None:
+        return target
+    assert restriction.graph is not None
+    both(graph, target)  # refuses labels that contradict the inputs
+    kept, places = restriction.kept_variables, _places(restriction)
+    labels = target.labeling.labels[kept]
+    new = places[graph.layout.var_ptr[kept] + np.maximum(labels, 0)] - restriction.graph.layout.var_ptr[:-1]
+    entries = np.flatnonzero((places >= 0) & (places < restriction.n_unary))
+    soft = None if target.labeling.soft is None else target.labeling.soft[entries]
+    labeling = Labeling(np.where(labels < 0, -1, new), target.labeling.allowed[entries], target.labeling.has_sets, soft)
+    weights = target.weights
+    if weights is not None:
+        weights = weights[kept] if len(weights) == graph.n_variables else weights[entries]
+    return Target(labeling, None, weights)
+
+
+def _places(restriction: Restriction) -> np.ndarray:
+    """Return where each label of each variable went: < 0 where it is not allowed."""
+    return restriction.target[: int(restriction.full.layout.var_ptr[-1])]
+
+
+def count_errors(decoded: np.ndarray, target: Target) -> float:
+    """Return the number of variables with one known label that ``decoded`` gets wrong: N_E of [K05] §7.2."""
+    known = target.labeling.known
+    return float((decoded[known] != target.labeling.labels[known]).sum())
+
+
+def count_wrong_marginals(mu: Potentials, target: Target) -> float:
+    """Return the number of variables whose known label is not their most probable one."""
+    if mu.graph.n_labels is not None and mu.dtype.kind == "f":
+        return float(_count_wrong(mu.unary, target.labeling.labels))
+    return count_errors(argmax_labels(mu), target)
+
+
+@kernel
+def _count_wrong(mu, labels):  # type: ignore[no-untyped-def]
+    wrong = 0
+    for i in range(len(labels)):
+        best = 0
+        for a in range(1, mu.shape[1]):
+            if mu[i, a] > mu[i, best]:
+                best = a
+        wrong += labels[i] >= 0 and labels[i] != best
+    return wrong
+
+
+def argmax_labels(mu: Potentials) -> np.ndarray:
+    """Return the most probable label of each variable (MPM)."""
+    if mu.graph.n_labels == 2:  # numpy's argmax is slow over short rows
+        return (mu.unary_flat.real[1::2] > mu.unary_flat.real[::2]).astype(np.int64)
+    if mu.graph.n_labels is not None:
+        return mu.unary.real.argmax(axis=1)
+    return np.array([int(row.real.argmax()) for row in mu.unary])

@@ -1,0 +1,1 @@
+"""w -> value and gradient over examples."""
