@@ -363,7 +363,7 @@ def _surely_fine(u: np.ndarray, f: np.ndarray) -> bool:
 
 
 @kernel
-def _sum_of_squares(x, y):  # type: ignore[no-untyped-def]
+def _sum_of_squares(x, y):
     total = x.dtype.type(0)
     for k in range(len(x)):
         total += x[k] * x[k]

@@ -75,7 +75,7 @@ def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labe
 
 
 @kernel
-def _scores(indptr, indices, data, ptr, labels, w, out):  # type: ignore[no-untyped-def]
+def _scores(indptr, indices, data, ptr, labels, w, out):
     for t in range(len(indptr) - 1):
         row = out[t]
         for p in range(indptr[t], indptr[t + 1]):
@@ -85,7 +85,7 @@ def _scores(indptr, indices, data, ptr, labels, w, out):  # type: ignore[no-unty
 
 
 @kernel
-def _scores_vjp(indptr, indices, data, ptr, labels, d_out, d_w):  # type: ignore[no-untyped-def]
+def _scores_vjp(indptr, indices, data, ptr, labels, d_out, d_w):
     for t in range(len(indptr) - 1):
         row = d_out[t]
         for p in range(indptr[t], indptr[t + 1]):

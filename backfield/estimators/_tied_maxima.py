@@ -72,7 +72,7 @@ class TiedMaximaProblem(Problem):
 
 
 @exact_kernel
-def _add_maxima(mode, unary, bonus, ptr, table, labels, d_unary, d_table):  # type: ignore[no-untyped-def]
+def _add_maxima(mode, unary, bonus, ptr, table, labels, d_unary, d_table):
     """Add the gradients of all chains; return the sum of their values."""
     n, count = unary.shape
     moved = unary + bonus
@@ -98,7 +98,7 @@ def _add_maxima(mode, unary, bonus, ptr, table, labels, d_unary, d_table):  # ty
 
 
 @exact_kernel
-def _viterbi(theta, a, b, table, fixed, label, h, out):  # type: ignore[no-untyped-def]
+def _viterbi(theta, a, b, table, fixed, label, h, out):
     """The best labels of variables a .. b - 1, with ``fixed`` held at ``label``; ties as in ``map_solvers.viterbi``."""
     count = theta.shape[1]
     message = np.empty(count)
@@ -126,7 +126,7 @@ def _viterbi(theta, a, b, table, fixed, label, h, out):  # type: ignore[no-untyp
 
 
 @exact_kernel
-def _score(theta, a, b, table, labels):  # type: ignore[no-untyped-def]
+def _score(theta, a, b, table, labels):
     total = 0.0
     for i in range(a, b):
         total += theta[i, labels[i]]
@@ -136,7 +136,7 @@ def _score(theta, a, b, table, labels):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _add_indicators(a, b, labels, sign, d_unary, d_table):  # type: ignore[no-untyped-def]
+def _add_indicators(a, b, labels, sign, d_unary, d_table):
     for i in range(a, b):
         d_unary[i, labels[i]] += sign
         if i > a:

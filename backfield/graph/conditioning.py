@@ -114,7 +114,7 @@ class Restriction:
 
 
 @exact_kernel
-def _table_targets(var_ptr, scope_ptr, scope, stride, table_ptr, free, rank, base, step, target):  # type: ignore[no-untyped-def]
+def _table_targets(var_ptr, scope_ptr, scope, stride, table_ptr, free, rank, base, step, target):
     """Write the places of table entries: ``base`` of the factor + rank of each free label * its new stride."""
     for c in range(len(base)):
         first, last = table_ptr[c], table_ptr[c + 1]
@@ -134,7 +134,7 @@ def _table_targets(var_ptr, scope_ptr, scope, stride, table_ptr, free, rank, bas
 
 
 @exact_kernel
-def _add_up(target, values, out):  # type: ignore[no-untyped-def]
+def _add_up(target, values, out):
     """Add every value to its place."""
     for a in range(len(target)):
         if target[a] != _FORBIDDEN:

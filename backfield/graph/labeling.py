@@ -99,7 +99,7 @@ def _mask_of(labels: np.ndarray, counts: int | np.ndarray) -> np.ndarray:
 
 
 @kernel
-def _fill(labels, counts, allowed):  # type: ignore[no-untyped-def]
+def _fill(labels, counts, allowed):
     at = 0
     for i in range(len(labels)):
         for label in range(counts[i]):
@@ -108,7 +108,7 @@ def _fill(labels, counts, allowed):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _first_unknown(labels, counts):  # type: ignore[no-untyped-def]
+def _first_unknown(labels, counts):
     """Return the first variable whose label it does not have, or the number of variables."""
     for i in range(len(labels)):
         if labels[i] < -1 or labels[i] >= counts[i]:
@@ -117,7 +117,7 @@ def _first_unknown(labels, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _first_outside(labels, count):  # type: ignore[no-untyped-def]
+def _first_outside(labels, count):
     """Do the same for variables of one label count, several at a time."""
     least, most = labels.dtype.type(0), labels.dtype.type(0)
     for i in range(len(labels)):

@@ -138,7 +138,7 @@ def _next_larger(graph: Graph) -> np.ndarray:
 
 
 @exact_kernel
-def _breadth_first(scope_ptr, scope, slot_factor, inc_ptr, inc, found):  # type: ignore[no-untyped-def]
+def _breadth_first(scope_ptr, scope, slot_factor, inc_ptr, inc, found):
     """List variables by breadth-first search over the factor graph, component by component."""
     n = len(inc_ptr) - 1
     seen = np.zeros(n, dtype=np.bool_)

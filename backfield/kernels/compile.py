@@ -34,7 +34,7 @@ def label_count(n_labels: int) -> tuple[int, ...]:
 
 
 @kernel
-def log_sum_exp(x):  # type: ignore[no-untyped-def]
+def log_sum_exp(x):
     """Log of the sum of exponentials; -inf where all are."""
     top = x[0]
     for a in range(1, len(x)):

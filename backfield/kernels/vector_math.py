@@ -102,7 +102,7 @@ reinterpret: Any = _twin
 
 
 @_helper
-def _exp64(x):  # type: ignore[no-untyped-def]
+def _exp64(x):
     x = min(max(x, -CLIP64), CLIP64)
     t = x * _LOG2E64 + _ROUND64
     k = t - _ROUND64
@@ -123,7 +123,7 @@ def _exp64(x):  # type: ignore[no-untyped-def]
 
 
 @_helper
-def _exp32(x):  # type: ignore[no-untyped-def]
+def _exp32(x):
     x = min(max(x, -CLIP32), CLIP32)
     t = x * _LOG2E32 + _ROUND32
     k = t - _ROUND32
@@ -139,7 +139,7 @@ def _exp32(x):  # type: ignore[no-untyped-def]
 
 
 @_helper
-def _log64(x):  # type: ignore[no-untyped-def]
+def _log64(x):
     bits = reinterpret(x)
     exponent = (bits - _HALF64) >> 52
     f = reinterpret(bits - (exponent << 52)) - 1.0
@@ -157,7 +157,7 @@ def _log64(x):  # type: ignore[no-untyped-def]
 
 
 @_helper
-def _log32(x):  # type: ignore[no-untyped-def]
+def _log32(x):
     bits = reinterpret(x)
     exponent = np.int32(np.int32(bits - _HALF32) >> _BITS32)
     f = reinterpret(np.int32(bits - np.int32(exponent << _BITS32))) - _ONE32
@@ -181,7 +181,7 @@ def vector_log(x: Any) -> Any:
 
 
 @overload(vector_log)
-def _vector_log(x):  # type: ignore[no-untyped-def]
+def _vector_log(x):
     if x == types.float32:
         return lambda x: _log32(x)
     return lambda x: _log64(x)
@@ -193,7 +193,7 @@ def vector_exp(x: Any) -> Any:
 
 
 @overload(vector_exp)
-def _vector_exp(x):  # type: ignore[no-untyped-def]
+def _vector_exp(x):
     if x == types.float32:
         return lambda x: _exp32(x)
     return lambda x: _exp64(x)
@@ -205,7 +205,7 @@ def probability_exp(x: Any) -> Any:
 
 
 @overload(probability_exp)
-def _probability_exp(x):  # type: ignore[no-untyped-def]
+def _probability_exp(x):
     if x == types.float32:
         return lambda x: _exp32(x) if x > -CLIP32 else _ZERO32
     if x == types.float64:

@@ -57,7 +57,7 @@ def unary_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 @kernel
-def _known_entries(labels, n_labels):  # type: ignore[no-untyped-def]
+def _known_entries(labels, n_labels):
     """One call that needs no interpreter: threads that ask for it after every step wait for each other."""
     known, entries = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
     count = 0

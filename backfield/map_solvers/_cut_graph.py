@@ -95,7 +95,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 
 @exact_kernel
-def _pairs(scope, n, pair, flipped, first):  # type: ignore[no-untyped-def]
+def _pairs(scope, n, pair, flipped, first):
     """Count the pairs of variables that factors join, numbered by their smaller variable."""
     start = np.zeros(n + 1, dtype=np.int64)
     for e in range(len(scope)):
@@ -123,7 +123,7 @@ def _pairs(scope, n, pair, flipped, first):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _arcs(scope, first, ptr, head, sister, forward, backward):  # type: ignore[no-untyped-def]
+def _arcs(scope, first, ptr, head, sister, forward, backward):
     """Lay out both arcs of every pair, node by node."""
     for k in range(len(first)):
         for end in range(2):
@@ -141,7 +141,7 @@ def _arcs(scope, first, ptr, head, sister, forward, backward):  # type: ignore[n
 
 
 @exact_kernel
-def _lattice_terms(rows, columns, tables, tolerance, linear, cap):  # type: ignore[no-untyped-def]
+def _lattice_terms(rows, columns, tables, tolerance, linear, cap):
     bad, worst, most = 0, -1, 0.0
     e = 0
     for down in range(2):
@@ -165,9 +165,7 @@ def _lattice_terms(rows, columns, tables, tolerance, linear, cap):  # type: igno
 
 
 @exact_kernel
-def _sparse_terms(  # type: ignore[no-untyped-def]
-    scope, head, pair, flipped, forward, backward, tables, tolerance, linear, cap, scale
-):
+def _sparse_terms(scope, head, pair, flipped, forward, backward, tables, tolerance, linear, cap, scale):
     """Parallel factors are added up first: only their sum must be submodular."""
     bad, worst, most = 0, -1, 0.0
     for e in range(len(scope)):
@@ -201,7 +199,7 @@ def _sparse_terms(  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _split(tables, e):  # type: ignore[no-untyped-def]
+def _split(tables, e):
     """Return d_i, d_j, p, q of the table at ``e``, the size of its entries, and whether it cannot be a cut at all."""
     t00, t01, t10, t11 = tables[e], tables[e + 1], tables[e + 2], tables[e + 3]
     size = abs(t00) + abs(t01) + abs(t10) + abs(t11)
@@ -228,7 +226,7 @@ def _split(tables, e):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _settle(p, q, tolerance):  # type: ignore[no-untyped-def]
+def _settle(p, q, tolerance):
     """Make both capacities nonnegative; return them, the part of one that moved to d_i - d_j, and what was cut off."""
     if p >= 0 and q >= 0:
         return p, q, 0.0, 0.0

@@ -79,7 +79,7 @@ def new_flow(topo: Topology) -> Flow:
 
 
 @exact_kernel
-def _first(arcs, i):  # type: ignore[no-untyped-def]
+def _first(arcs, i):
     if len(arcs) == 1:
         return 4 * i
     else:
@@ -87,7 +87,7 @@ def _first(arcs, i):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _last(arcs, i):  # type: ignore[no-untyped-def]
+def _last(arcs, i):
     if len(arcs) == 1:
         return 4 * i + 4
     else:
@@ -95,7 +95,7 @@ def _last(arcs, i):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _head(arcs, i, a):  # type: ignore[no-untyped-def]
+def _head(arcs, i, a):
     if len(arcs) == 1:
         k = a & 3
         step = 1 if k == 0 or k == 3 else arcs[0]
@@ -105,7 +105,7 @@ def _head(arcs, i, a):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _sister(arcs, a, j):  # type: ignore[no-untyped-def]
+def _sister(arcs, a, j):
     """Return the arc back from ``j``, the head of ``a``."""
     if len(arcs) == 1:
         return 4 * j + 3 - (a & 3)
@@ -114,7 +114,7 @@ def _sister(arcs, a, j):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def solve(arcs, flow):  # type: ignore[no-untyped-def]
+def solve(arcs, flow):
     """Find the maximum flow from any residuals with new trees; ``label`` is rewritten."""
     flow.seen[:] = 1  # nothing is listed
     _push_short(arcs, flow.cap, flow.excess)
@@ -126,14 +126,14 @@ def solve(arcs, flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def resolve(arcs, nodes, flow, changed):  # type: ignore[no-untyped-def]
+def resolve(arcs, nodes, flow, changed):
     """Find the maximum flow after ``excess`` of some nodes has changed; return how many labels did, and list them."""
     _resolve(arcs, nodes, len(nodes), flow)
     return _collect(flow, changed)
 
 
 @exact_kernel
-def change_each(arcs, nodes, deltas, record, start, flow, out, ptr, index):  # type: ignore[no-untyped-def]
+def change_each(arcs, nodes, deltas, record, start, flow, out, ptr, index):
     """Cut with each change alone: ``out`` is the label of the changed node; on request list who differs from now.
 
     Returns the number of changes done: fewer than all when ``index`` is full. The state is that before the call.
@@ -185,7 +185,7 @@ def change_each(arcs, nodes, deltas, record, start, flow, out, ptr, index):  # t
 
 
 @exact_kernel
-def _easy(arcs, nodes, deltas, flow):  # type: ignore[no-untyped-def]
+def _easy(arcs, nodes, deltas, flow):
     """Return which changes fix a node and surely leave the sides of all others: on noise most of them.
 
     So it is where every neighbour meets the flow from (or to) the node by its own terminal arc, and none hangs on it.
@@ -210,7 +210,7 @@ def _easy(arcs, nodes, deltas, flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def min_marginals(arcs, nodes, flow, out):  # type: ignore[no-untyped-def]
+def min_marginals(arcs, nodes, flow, out):
     """Energy that the other label of each node costs: ``E(best with x_i flipped) - E(best)``."""
     two = np.empty(2, dtype=np.int64)
     before, undo = -1, 0.0
@@ -236,7 +236,7 @@ def min_marginals(arcs, nodes, flow, out):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _dominating(arcs, i, flow):  # type: ignore[no-untyped-def]
+def _dominating(arcs, i, flow):
     """Return a change of the terminal capacity that decides the label of ``i`` against all its arcs."""
     total = abs(flow.excess[i])
     for a in range(_first(arcs, i), _last(arcs, i)):
@@ -245,7 +245,7 @@ def _dominating(arcs, i, flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _collect(flow, changed):  # type: ignore[no-untyped-def]
+def _collect(flow, changed):
     """Bring ``label`` up to date from the touched nodes; list and count those that changed."""
     count = 0
     for k in range(flow.clock[_TOUCHED]):
@@ -261,7 +261,7 @@ def _collect(flow, changed):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _forget(flow):  # type: ignore[no-untyped-def]
+def _forget(flow):
     """Empty the list of touched nodes, whose labels are about to be as before."""
     for k in range(flow.clock[_TOUCHED]):
         flow.seen[flow.touched[k]] = 0
@@ -269,7 +269,7 @@ def _forget(flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _differences(flow, base, n_changed, changed, n_now, now, differs):  # type: ignore[no-untyped-def]
+def _differences(flow, base, n_changed, changed, n_now, now, differs):
     """Update the list ``now`` of nodes whose label is not that of ``base``; return its length."""
     kept = 0
     for k in range(n_now):
@@ -288,7 +288,7 @@ def _differences(flow, base, n_changed, changed, n_now, now, differs):  # type: 
 
 
 @exact_kernel
-def _push_short(arcs, cap, excess):  # type: ignore[no-untyped-def]
+def _push_short(arcs, cap, excess):
     """Saturate the paths source - i - j - sink: on images most of the flow."""
     for i in range(len(excess)):
         left = excess[i]
@@ -308,14 +308,14 @@ def _push_short(arcs, cap, excess):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _less(value, sent):  # type: ignore[no-untyped-def]
+def _less(value, sent):
     """``value - sent``, zero where only rounding is left."""
     rest = value - sent
     return rest if rest > sent * _ROUNDING else 0.0
 
 
 @exact_kernel
-def _plant(flow):  # type: ignore[no-untyped-def]
+def _plant(flow):
     """Start the trees: nodes with a terminal residual are roots and active."""
     _, excess, tree, parent, stamp, dist, queue, queued, _, _, _, _, clock = flow
     count = 0
@@ -332,7 +332,7 @@ def _plant(flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _resolve(arcs, nodes, count, flow):  # type: ignore[no-untyped-def]
+def _resolve(arcs, nodes, count, flow):
     """Repair the trees after ``excess[nodes[:count]]`` has changed, then augment; return the flow that was added."""
     cap, excess, tree, parent, stamp, dist, queue, queued, orphans, _, seen, touched, clock = flow
     if clock[_TIME] > _FAR:  # stamps are int32
@@ -369,7 +369,7 @@ def _resolve(arcs, nodes, count, flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _touch(i, seen, touched, clock):  # type: ignore[no-untyped-def]
+def _touch(i, seen, touched, clock):
     if not seen[i]:
         seen[i] = 1
         touched[clock[_TOUCHED]] = i
@@ -377,7 +377,7 @@ def _touch(i, seen, touched, clock):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _activate(i, first, count, queue, queued):  # type: ignore[no-untyped-def]
+def _activate(i, first, count, queue, queued):
     """Put a node at the end of the ring, unless it is there; return the new length."""
     if queued[i]:
         return count
@@ -389,7 +389,7 @@ def _activate(i, first, count, queue, queued):  # type: ignore[no-untyped-def]
 
 # One long function: a call that LLVM does not inline passes seven numbers an array (measured: half as fast when split).
 @exact_kernel
-def _grow(arcs, flow):  # type: ignore[no-untyped-def]
+def _grow(arcs, flow):
     """Grow both trees; where they meet, augment and let the orphans find parents. Return the flow sent."""
     cap, excess, tree, parent, stamp, dist, queue, queued, orphans, _, seen, touched, clock = flow
     time, first, count = clock[_TIME], clock[_HEAD], clock[_COUNT]
@@ -442,7 +442,7 @@ def _grow(arcs, flow):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _augment(arcs, s, t, middle, back, cap, excess, parent, orphans):  # type: ignore[no-untyped-def]
+def _augment(arcs, s, t, middle, back, cap, excess, parent, orphans):
     """Send what the path root .. s - t .. root carries; return it and the number of orphans, nearest the root first."""
     sent = cap[middle]
     for side in range(2):
@@ -485,7 +485,7 @@ def _augment(arcs, s, t, middle, back, cap, excess, parent, orphans):  # type: i
 
 
 @exact_kernel
-def _adopt(  # type: ignore[no-untyped-def]
+def _adopt(
     arcs, n_orphans, time, first, count, cap, tree, parent, stamp, dist, queue, queued, orphans, seen, touched, clock
 ):
     """Find a new parent for every orphan, or set it free, which makes orphans of its children.
@@ -516,9 +516,7 @@ def _adopt(  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _desert(  # type: ignore[no-untyped-def]
-    arcs, i, side, n_orphans, first, count, cap, tree, parent, queue, queued, orphans
-):
+def _desert(arcs, i, side, n_orphans, first, count, cap, tree, parent, queue, queued, orphans):
     """Node ``i`` has left tree ``side``: its children are orphans, neighbours that could reach it are active.
 
     Returns the numbers of orphans and of active nodes.
@@ -537,7 +535,7 @@ def _desert(  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _depth(arcs, j, time, parent, stamp, dist):  # type: ignore[no-untyped-def]
+def _depth(arcs, j, time, parent, stamp, dist):
     """Arcs between ``j`` and its terminal, remembered on the way; ``_FAR`` where the way ends at an orphan."""
     depth, i = 0, j
     while stamp[i] != time:

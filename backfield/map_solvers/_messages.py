@@ -26,7 +26,7 @@ def impossible(variable: int) -> InputError:
 
 
 @exact_kernel
-def send(layout, order, backward, theta_u, theta_c, damping, source, state):  # type: ignore[no-untyped-def]
+def send(layout, order, backward, theta_u, theta_c, damping, source, state):
     """Update the messages of ``order`` in place, reading ``source`` (which may be ``state``).
 
     Returns the largest change, and the first slot whose message is -inf everywhere (-1: none).
@@ -75,7 +75,7 @@ def send(layout, order, backward, theta_u, theta_c, damping, source, state):  # 
 
 
 @exact_kernel
-def decode(layout, order, theta_u, theta_c, m, labels):  # type: ignore[no-untyped-def]
+def decode(layout, order, theta_u, theta_c, m, labels):
     """Fix the variables along ``order``, each at its best label given the messages and those fixed before it.
 
     So ties are broken consistently, towards low labels; exact on acyclic graphs after messages to the roots.
@@ -122,7 +122,7 @@ def decode(layout, order, theta_u, theta_c, m, labels):  # type: ignore[no-untyp
 
 
 @exact_kernel
-def _cavities(layout, theta_u, m, labels, c, q):  # type: ignore[no-untyped-def]
+def _cavities(layout, theta_u, m, labels, c, q):
     """Write the q of all slots of factor c; variables that have a label (not -1) are held there."""
     for a in range(layout.scope_ptr[c + 1] - layout.scope_ptr[c]):
         k = layout.scope_ptr[c] + a
@@ -139,7 +139,7 @@ def _cavities(layout, theta_u, m, labels, c, q):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _buffers(layout):  # type: ignore[no-untyped-def]
+def _buffers(layout):
     """Return room for the q of all slots of a factor, and for one message."""
     arity = 1
     for c in range(len(layout.scope_ptr) - 1):
@@ -149,7 +149,7 @@ def _buffers(layout):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _factor_max(layout, theta_c, k, q, out):  # type: ignore[no-untyped-def]
+def _factor_max(layout, theta_c, k, q, out):
     """Write max over all but x_i of theta(x_c) + sum_j q_cj(x_j), for slot k = (c, i) of any factor."""
     c = layout.slot_factor[k]
     first, last, table = layout.scope_ptr[c], layout.scope_ptr[c + 1], layout.table_ptr[c]

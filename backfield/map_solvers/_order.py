@@ -62,7 +62,7 @@ def _by_last_visit(graph: Graph) -> np.ndarray:
 
 
 @exact_kernel
-def _breadth_first(layout, variables, up):  # type: ignore[no-untyped-def]
+def _breadth_first(layout, variables, up):
     n = len(layout.labels)
     seen = np.zeros(n, dtype=np.bool_)
     done = np.zeros(len(layout.scope_ptr) - 1, dtype=np.bool_)

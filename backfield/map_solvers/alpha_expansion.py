@@ -202,7 +202,7 @@ def _check_graph(graph: Graph, name: str) -> None:
 
 
 @exact_kernel
-def _move(scope, unary, factors, low, high, tables, difference):  # type: ignore[no-untyped-def]
+def _move(scope, unary, factors, low, high, tables, difference):
     """Write the binary model of a move: 0 takes ``low``, 1 takes ``high``."""
     for i in range(len(low)):
         difference[i] = unary[i, high[i]] - unary[i, low[i]]
@@ -215,7 +215,7 @@ def _move(scope, unary, factors, low, high, tables, difference):  # type: ignore
 
 
 @exact_kernel
-def _gain(scope, unary, factors, old, new):  # type: ignore[no-untyped-def]
+def _gain(scope, unary, factors, old, new):
     """theta·f(new) - theta·f(old), without what both share; rounding counts as nothing."""
     total, size = 0.0, 0.0
     for i in range(len(old)):
@@ -233,7 +233,7 @@ def _gain(scope, unary, factors, old, new):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _not_metric(factors, tolerance):  # type: ignore[no-untyped-def]
+def _not_metric(factors, tolerance):
     """Return the first factor and labels a, b, c with theta(a,a) + theta(b,c) < theta(a,c) + theta(b,a), else -1."""
     n_labels = factors.shape[1]
     for e in range(len(factors)):

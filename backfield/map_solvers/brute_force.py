@@ -55,7 +55,7 @@ class BruteForce(MapSolver, name="brute_force"):
 
 
 @exact_kernel
-def _enumerate(layout, theta_u, theta_c, best):  # type: ignore[no-untyped-def]
+def _enumerate(layout, theta_u, theta_c, best):
     n = len(layout.labels)
     deepest = np.zeros(len(layout.scope_ptr) - 1, dtype=np.int64)
     for k in range(len(layout.scope)):

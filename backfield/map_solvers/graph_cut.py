@@ -314,7 +314,7 @@ def _score(graph: Graph, unary: np.ndarray, factors: np.ndarray, labels: np.ndar
 
 
 @exact_kernel
-def _choose(shape, scope, factors, labels, chosen):  # type: ignore[no-untyped-def]
+def _choose(shape, scope, factors, labels, chosen):
     """Pick the entry of each table that the labels select."""
     if len(scope):
         for e in range(len(scope)):
@@ -342,7 +342,7 @@ def _bound(cap: np.ndarray, terminal: np.ndarray) -> tuple[float, float]:
 
 
 @kernel
-def _finite_sum(array):  # type: ignore[no-untyped-def]
+def _finite_sum(array):
     total = 0.0
     for k in range(len(array)):
         size = abs(array[k])

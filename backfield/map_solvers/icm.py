@@ -88,7 +88,7 @@ def _checked(graph: Graph, start: np.ndarray) -> np.ndarray:
 
 
 @exact_kernel
-def _climb(layout, theta_u, theta_c, n_iter, x):  # type: ignore[no-untyped-def]
+def _climb(layout, theta_u, theta_c, n_iter, x):
     """Sweep until nothing changes; returns the number of sweeps."""
     value = np.empty(layout.labels.max())
     forbidden = np.empty(layout.labels.max(), dtype=np.int64)
@@ -109,7 +109,7 @@ def _climb(layout, theta_u, theta_c, n_iter, x):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _conditional(layout, theta_u, theta_c, x, i, value, forbidden):  # type: ignore[no-untyped-def]
+def _conditional(layout, theta_u, theta_c, x, i, value, forbidden):
     """Write, for each label of variable i, the sum of its finite terms and the number of its -inf terms."""
     for a in range(layout.labels[i]):
         term = theta_u[layout.var_ptr[i] + a]

@@ -74,7 +74,7 @@ def _solve_forest(theta: Potentials, labels: np.ndarray) -> int:
 
 
 @exact_kernel
-def _solve_chains(links, theta_u, theta_c, labels):  # type: ignore[no-untyped-def]
+def _solve_chains(links, theta_u, theta_c, labels):
     """Chains of consecutive variables, theta_u (n, L) and theta_c (F, L, L); returns as :func:`_solve_forest`."""
     h = theta_u.copy()
     n, count = h.shape

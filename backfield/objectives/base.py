@@ -222,7 +222,7 @@ def count_wrong_marginals(mu: Potentials, target: Target) -> float:
 
 
 @kernel
-def _count_wrong(mu, labels):  # type: ignore[no-untyped-def]
+def _count_wrong(mu, labels):
     wrong = 0
     for i in range(len(labels)):
         best = 0

@@ -175,7 +175,7 @@ class Changes(NamedTuple):
 
 
 @exact_kernel
-def _left_out(noise, ptr, variables, labels, weights):  # type: ignore[no-untyped-def]
+def _left_out(noise, ptr, variables, labels, weights):
     """Return sum_t weight_t z_t(label_t): the noise that B_G leaves out."""
     total = 0.0
     for t in range(len(weights)):
@@ -184,7 +184,7 @@ def _left_out(noise, ptr, variables, labels, weights):  # type: ignore[no-untype
 
 
 @exact_kernel
-def _wrong(best, variables, labels, weights):  # type: ignore[no-untyped-def]
+def _wrong(best, variables, labels, weights):
     """Return the terms whose label the maximiser does not have."""
     wrong = best[variables] != labels
     return variables[wrong], labels[wrong], weights[wrong]
@@ -228,9 +228,7 @@ def _edges_of_variables(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 @exact_kernel
-def _add_differences(  # type: ignore[no-untyped-def]
-    ends, around_ptr, around, count, ptr, where, new, weights, best, unary, factors, d_unary, d_factors
-):
+def _add_differences(ends, around_ptr, around, count, ptr, where, new, weights, best, unary, factors, d_unary, d_factors):
     """:func:`_differences` of pairwise models, at the cost of the variables that change and the edges around them."""
     other = best.copy()
     value = 0.0

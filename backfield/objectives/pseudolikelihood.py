@@ -118,7 +118,7 @@ def _grow_patches(graph: Graph, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @exact_kernel
-def _value_and_gradient(layout, theta_u, theta_c, member, ptr, labels, weight, d_u, d_c):  # type: ignore[no-untyped-def]
+def _value_and_gradient(layout, theta_u, theta_c, member, ptr, labels, weight, d_u, d_c):
     """Add up -log p(patch | its neighbours) over the patches; hidden variables and what touches them are left out."""
     var_ptr = layout.var_ptr
     entry = _selected(layout, labels)
@@ -175,7 +175,7 @@ def _value_and_gradient(layout, theta_u, theta_c, member, ptr, labels, weight, d
 
 
 @exact_kernel
-def _selected(layout, labels):  # type: ignore[no-untyped-def]
+def _selected(layout, labels):
     """Return the entry of each table that the labels select; -1 where a variable is hidden."""
     entry = layout.table_ptr[:-1].copy()
     for c in range(len(entry)):
@@ -189,7 +189,7 @@ def _selected(layout, labels):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _entry_at(layout, c, entry, place, digits, labels):  # type: ignore[no-untyped-def]
+def _entry_at(layout, c, entry, place, digits, labels):
     """Return the entry of a table when the variables of the patch have the labels ``digits``."""
     for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
         i = layout.scope[k]
@@ -199,7 +199,7 @@ def _entry_at(layout, c, entry, place, digits, labels):  # type: ignore[no-untyp
 
 
 @inlined
-def _advance(var_ptr, inside, size, digits):  # type: ignore[no-untyped-def]
+def _advance(var_ptr, inside, size, digits):
     """Step to the next state of the patch; after the last one to the first."""
     for at in range(size - 1, -1, -1):
         digits[at] += 1

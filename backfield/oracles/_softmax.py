@@ -160,7 +160,7 @@ def _added(parts: list[tuple[float, np.ndarray]]) -> tuple[float, np.ndarray]:
 
 
 @inlined
-def _residual(labels, soft, weight, low, n, s, top, total):  # type: ignore[no-untyped-def]
+def _residual(labels, soft, weight, low, n, s, top, total):
     """Turn s (K, LANES), the scores with bias of rows low .. low + n - 1, into the gradient; return the loss."""
     n_classes, lanes = s.shape
     value = 0.0
@@ -194,7 +194,7 @@ def _residual(labels, soft, weight, low, n, s, top, total):  # type: ignore[no-u
 
 
 @kernel
-def _scores_gradient(f, bias, labels, soft, weight, d_f):  # type: ignore[no-untyped-def]
+def _scores_gradient(f, bias, labels, soft, weight, d_f):
     n_classes = f.shape[1]
     s, top, total = np.zeros((n_classes, LANES)), np.empty(LANES), np.empty(LANES)
     value = 0.0
@@ -211,7 +211,7 @@ def _scores_gradient(f, bias, labels, soft, weight, d_f):  # type: ignore[no-unt
 
 
 @kernel
-def _linear_gradient(x, w, bias, labels, soft, weight, d_w):  # type: ignore[no-untyped-def]
+def _linear_gradient(x, w, bias, labels, soft, weight, d_w):
     """Add the gradient with respect to w to d_w; return the loss."""
     n_classes, n_features = w.shape[0], x.shape[1]
     intercept = w.shape[1] > n_features
@@ -247,7 +247,7 @@ def _linear_gradient(x, w, bias, labels, soft, weight, d_w):  # type: ignore[no-
 
 
 @kernel
-def _leaf_gradient(leaves, v, bias, labels, soft, weight, d_v):  # type: ignore[no-untyped-def]
+def _leaf_gradient(leaves, v, bias, labels, soft, weight, d_v):
     """Add the gradient with respect to v to d_v; return the loss."""
     n_classes = bias.shape[1]
     s, top, total = np.zeros((n_classes, LANES)), np.empty(LANES), np.empty(LANES)

@@ -145,7 +145,7 @@ def _words(x: np.ndarray) -> str:
 
 
 @kernel
-def _add_trees(x, feature, threshold, left, right, node_ptr, value, leaf_ptr, first, sums):  # type: ignore[no-untyped-def]
+def _add_trees(x, feature, threshold, left, right, node_ptr, value, leaf_ptr, first, sums):
     """Add the values of trees first, first + 1, ... to sums; tree t belongs to column t modulo their number."""
     n_columns = sums.shape[1]
     for low in range(0, len(x), 2048):
@@ -156,7 +156,7 @@ def _add_trees(x, feature, threshold, left, right, node_ptr, value, leaf_ptr, fi
 
 
 @kernel
-def _find_leaves(x, feature, threshold, left, right, node_ptr, value, leaf_ptr, leaves):  # type: ignore[no-untyped-def]
+def _find_leaves(x, feature, threshold, left, right, node_ptr, value, leaf_ptr, leaves):
     """Write the index of the leaf value of each row in each tree."""
     for t in range(leaves.shape[1]):
         for i in range(len(x)):
@@ -164,7 +164,7 @@ def _find_leaves(x, feature, threshold, left, right, node_ptr, value, leaf_ptr, 
 
 
 @inlined
-def _leaf(x, feature, threshold, left, right, node_ptr, t, i):  # type: ignore[no-untyped-def]
+def _leaf(x, feature, threshold, left, right, node_ptr, t, i):
     """The leaf of row i in tree t. Children: a later node of the tree if >= 0, else the leaf -1 - child."""
     at, end = node_ptr[t], node_ptr[t + 1]
     node = at if at < end else -1

@@ -139,7 +139,7 @@ def _floats(features: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def _linear_scores(x, w, scores):  # type: ignore[no-untyped-def]
+def _linear_scores(x, w, scores):
     """Write W x for each row; BLAS on so narrow a matrix spends its time on waking threads."""
     n_features = x.shape[1]
     for i in range(len(x)):

@@ -210,7 +210,7 @@ def _threads(torch: Any, n_jobs: int) -> Iterator[None]:
 
 
 @kernel
-def _network_scores(x, mean, scale, u, c, w, a, scores):  # type: ignore[no-untyped-def]
+def _network_scores(x, mean, scale, u, c, w, a, scores):
     """Write the outputs for each row of x; 128 rows at a time, side by side."""
     n_features, n_classes = x.shape[1], scores.shape[1]
     one = u.dtype.type(1)

@@ -74,7 +74,7 @@ def _ending(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 @exact_kernel
-def _entry(layout, c, x):  # type: ignore[no-untyped-def]
+def _entry(layout, c, x):
     """Place of the table entry of factor c that labels x select, in [unary, factors]."""
     at = layout.var_ptr[-1] + layout.table_ptr[c]
     for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
@@ -83,7 +83,7 @@ def _entry(layout, c, x):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _descend(layout, end_ptr, end, depth, x, theta, scores):  # type: ignore[no-untyped-def]
+def _descend(layout, end_ptr, end, depth, x, theta, scores):
     """Score all prefixes that end at ``depth`` or later: scores[i + 1] = scores[i] + what ends at i."""
     for i in range(depth, len(x)):
         score = scores[i] + theta[layout.var_ptr[i] + x[i]]
@@ -93,7 +93,7 @@ def _descend(layout, end_ptr, end, depth, x, theta, scores):  # type: ignore[no-
 
 
 @exact_kernel
-def _next_depth(labels, x):  # type: ignore[no-untyped-def]
+def _next_depth(labels, x):
     """First variable that changes in the next labeling, -1 after the last one."""
     i = len(x) - 1
     while i >= 0 and x[i] == labels[i] - 1:
@@ -102,13 +102,13 @@ def _next_depth(labels, x):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _advance(depth, x):  # type: ignore[no-untyped-def]
+def _advance(depth, x):
     x[depth] += 1
     x[depth + 1 :] = 0
 
 
 @exact_kernel
-def _total(layout, end_ptr, end, theta, d, sums):  # type: ignore[no-untyped-def]
+def _total(layout, end_ptr, end, theta, d, sums):
     x = np.zeros(len(layout.labels), np.int64)
     scores = np.zeros(len(x) + 1, theta.dtype)
     slopes = np.zeros(len(x) + 1, theta.dtype)
@@ -133,7 +133,7 @@ def _total(layout, end_ptr, end, theta, d, sums):  # type: ignore[no-untyped-def
 
 
 @exact_kernel
-def _weigh(layout, end_ptr, end, theta, d, sums, out):  # type: ignore[no-untyped-def]
+def _weigh(layout, end_ptr, end, theta, d, sums, out):
     x = np.zeros(len(layout.labels), np.int64)
     scores = np.zeros(len(x) + 1, theta.dtype)
     slopes = np.zeros(len(x) + 1, theta.dtype)

@@ -73,7 +73,7 @@ def _is_moderate(values: np.ndarray) -> bool:
 
 
 @kernel
-def _scaled(labels, unary_ptr, table_ptr, column, mu_u, mu_t):  # type: ignore[no-untyped-def]
+def _scaled(labels, unary_ptr, table_ptr, column, mu_u, mu_t):
     """Turn exp(theta) into marginals in place; ``column`` holds c."""
     log_z = mu_u.dtype.type(0)
     for t in range(len(labels)):
@@ -98,7 +98,7 @@ def _scaled(labels, unary_ptr, table_ptr, column, mu_u, mu_t):  # type: ignore[n
 
 
 @kernel
-def _mix(a, table, c):  # type: ignore[no-untyped-def]
+def _mix(a, table, c):
     """Write c(y) = sum_x a(x) table(x, y)."""
     n = len(c)
     c[:] = 0
@@ -109,7 +109,7 @@ def _mix(a, table, c):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _unmix(a, c, mu, table):  # type: ignore[no-untyped-def]
+def _unmix(a, c, mu, table):
     """Multiply table(x, y) by a(x) mu(y) / c(y) and make a(x) its sum over y; c is overwritten."""
     n = len(c)
     for y in range(n):
@@ -124,7 +124,7 @@ def _unmix(a, c, mu, table):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _condition(a, table, top, total, q):  # type: ignore[no-untyped-def]
+def _condition(a, table, top, total, q):
     """q(x | y) = softmax over x of a(x) + table(x, y); top + log(total) is the normaliser, top = -inf if impossible."""
     n = len(total)
     top[:] = -np.inf
@@ -146,7 +146,7 @@ def _condition(a, table, top, total, q):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _softmax(a):  # type: ignore[no-untyped-def]
+def _softmax(a):
     """Replace a by its softmax and return the log of the normaliser."""
     top, total = -np.inf, a.dtype.type(0)
     for x in range(len(a)):
@@ -162,7 +162,7 @@ def _softmax(a):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _logs(labels, unary_ptr, table_ptr, tables, column, mu_u, mu_t):  # type: ignore[no-untyped-def]
+def _logs(labels, unary_ptr, table_ptr, tables, column, mu_u, mu_t):
     """Turn theta_u into marginals in place; mu_t holds mu(x_{t-1} | x_t) on the way."""
     log_z = mu_u.dtype.type(0)
     n = len(labels)
@@ -195,7 +195,7 @@ def _logs(labels, unary_ptr, table_ptr, tables, column, mu_u, mu_t):  # type: ig
 
 
 @exact_kernel
-def _lower(a):  # type: ignore[no-untyped-def]
+def _lower(a):
     """Subtract the largest (finite) number and return it."""
     top = a[0].real
     for x in range(1, len(a)):
@@ -207,12 +207,12 @@ def _lower(a):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _matters(p):  # type: ignore[no-untyped-def]
+def _matters(p):
     return p.real > TINY or p.real < -TINY or p.imag > TINY or p.imag < -TINY
 
 
 @exact_kernel
-def _centre(mu, values):  # type: ignore[no-untyped-def]
+def _centre(mu, values):
     mean = mu.dtype.type(0)
     for x in range(len(mu)):
         mean += mu[x] * values[x]
@@ -221,9 +221,7 @@ def _centre(mu, values):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _covariance(  # type: ignore[no-untyped-def]
-    labels, unary_ptr, table_ptr, mu_u, mu_t, d_u, d_t, before, out_u, out_t
-):
+def _covariance(labels, unary_ptr, table_ptr, mu_u, mu_t, d_u, d_t, before, out_u, out_t):
     """Write the covariance of f times d; ``before`` becomes F, and out_u holds B until it is used."""
     out_u[:] = 0
     for t in range(len(labels)):
@@ -245,7 +243,7 @@ def _covariance(  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _expect_before(t, at, labels, unary_ptr, mu_u, mu_t, d_u, d_t, before):  # type: ignore[no-untyped-def]
+def _expect_before(t, at, labels, unary_ptr, mu_u, mu_t, d_u, d_t, before):
     """F_t(y) = d_t(y) + sum_x mu(x | y) (F_{t-1}(x) + d_T(x, y)), less its mean."""
     start, end = unary_ptr[t], unary_ptr[t + 1]
     before[start:end] = 0
@@ -260,7 +258,7 @@ def _expect_before(t, at, labels, unary_ptr, mu_u, mu_t, d_u, d_t, before):  # t
 
 
 @exact_kernel
-def _expect_after(mu, d_t, after, before, total, out):  # type: ignore[no-untyped-def]
+def _expect_after(mu, d_t, after, before, total, out):
     """total(x) = sum_y mu(x, y) (d_T(x, y) + after(y)); out = mu (before + d_T + after - mean)."""
     n = len(after)
     mean = mu.dtype.type(0)

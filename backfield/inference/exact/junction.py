@@ -128,7 +128,7 @@ def _down(program: Program, values: np.ndarray, tangents: np.ndarray) -> None:
 
 
 @exact_kernel
-def _run_up(code, places, first, end, local, values, tangents):  # type: ignore[no-untyped-def]
+def _run_up(code, places, first, end, local, values, tangents):
     """Run rows of the program; messages below ``local`` are left alone (the way down has been there)."""
     for k in range(first, end):
         row = code[k]
@@ -141,7 +141,7 @@ def _run_up(code, places, first, end, local, values, tangents):  # type: ignore[
 
 
 @exact_kernel
-def _run_down(code, places, first, end, values, tangents):  # type: ignore[no-untyped-def]
+def _run_down(code, places, first, end, values, tangents):
     for k in range(end - 1, first - 1, -1):
         row = code[k]
         if row[0] == SUM_OUT:
@@ -153,7 +153,7 @@ def _run_down(code, places, first, end, values, tangents):  # type: ignore[no-un
 
 
 @exact_kernel
-def _spread(row, places, values):  # type: ignore[no-untyped-def]
+def _spread(row, places, values):
     """Do dst = src or dst += src, repeated along the axes that src lacks."""
     op, k, src, size, at, n_slow, n_middle = row[0], row[1], row[2], row[3], row[5], row[6], row[7]
     n_fast = size // (n_slow * n_middle)
@@ -171,7 +171,7 @@ def _spread(row, places, values):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _gather(row, places, values):  # type: ignore[no-untyped-def]
+def _gather(row, places, values):
     """Make src the sum of dst over the axes that src lacks."""
     k, src, size, at, n_slow, n_middle = row[1], row[2], row[3], row[5], row[6], row[7]
     n_fast = size // (n_slow * n_middle)
@@ -186,7 +186,7 @@ def _gather(row, places, values):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _sum_out(row, write, values, tangents):  # type: ignore[no-untyped-def]
+def _sum_out(row, write, values, tangents):
     """Turn psi into q, and write the message log sum exp psi; the same for tangents."""
     n_own = row[4] // row[3]
     for s in range(row[3]):
@@ -215,7 +215,7 @@ def _sum_out(row, write, values, tangents):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _slopes(q, d_psi):  # type: ignore[no-untyped-def]
+def _slopes(q, d_psi):
     """Return dm = sum q dpsi and put dq = q (dpsi - dm) in the place of dpsi."""
     zero = q.dtype.type(0)
     mean = zero
@@ -228,7 +228,7 @@ def _slopes(q, d_psi):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _multiply(row, values, tangents):  # type: ignore[no-untyped-def]
+def _multiply(row, values, tangents):
     """Turn q into p = q p(x_S), and dq into dp."""
     n_own = row[4] // row[3]
     for s in range(row[3]):

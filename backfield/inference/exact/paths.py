@@ -121,7 +121,7 @@ def restore(paths: Paths, graph: Graph, unary: np.ndarray, tables: np.ndarray) -
 
 
 @exact_kernel
-def _walk(near, order):  # type: ignore[no-untyped-def]
+def _walk(near, order):
     """Write down the variables path by path; return a variable that is on a cycle, else -1."""
     seen = np.zeros(len(order), np.bool_)
     count = 0

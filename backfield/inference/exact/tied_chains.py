@@ -86,7 +86,7 @@ def _consecutive(n: int, n_labels: int) -> Paths:
 
 
 @kernel
-def _forward_backward(ptr, weights, column, mu, pairs, log_z):  # type: ignore[no-untyped-def]
+def _forward_backward(ptr, weights, column, mu, pairs, log_z):
     """Turn exp(unary) into marginals in place; add a(x) mu(y) / c(y) of all edges to ``pairs``."""
     n = mu.shape[1]
     zero, one = mu.dtype.type(0), mu.dtype.type(1)

@@ -44,7 +44,7 @@ class MeanFieldEngine(Engine):
 
 
 @kernel
-def _log_partition(theta_u, theta_c, mu_u, mu_c, zero):  # type: ignore[no-untyped-def]
+def _log_partition(theta_u, theta_c, mu_u, mu_c, zero):
     total = zero[0]
     possible = True  # a complex number times -inf would be NaN
     for a in range(len(mu_u)):
@@ -59,7 +59,7 @@ def _log_partition(theta_u, theta_c, mu_u, mu_c, zero):  # type: ignore[no-untyp
 
 
 @kernel
-def _unary_vjp(theta, mu, scale, d_mu, d_theta):  # type: ignore[no-untyped-def]
+def _unary_vjp(theta, mu, scale, d_mu, d_theta):
     zero = mu.dtype.type(0)
     one = mu.dtype.type(1)
     for a in range(len(mu)):
@@ -69,7 +69,7 @@ def _unary_vjp(theta, mu, scale, d_mu, d_theta):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _factors_vjp(theta, mu, scale, d_mu, d_theta):  # type: ignore[no-untyped-def]
+def _factors_vjp(theta, mu, scale, d_mu, d_theta):
     zero = mu.dtype.type(0)
     for e in range(len(mu)):
         d_mu[e] = scale * theta[e] if theta[e].real > -np.inf else zero

@@ -132,13 +132,13 @@ def _pairs(graph: Graph) -> np.ndarray:
 
 
 @kernel
-def _exponentials(log_mu, mu):  # type: ignore[no-untyped-def]
+def _exponentials(log_mu, mu):
     for a in range(len(log_mu)):
         mu[a] = probability_exp(log_mu[a])
 
 
 @kernel
-def _largest(layout):  # type: ignore[no-untyped-def]
+def _largest(layout):
     """Return the largest label count and the largest table."""
     table = 1
     for c in range(len(layout.table_ptr) - 1):
@@ -150,7 +150,7 @@ def _largest(layout):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _outer(layout, c, skip, mu, p):  # type: ignore[no-untyped-def]
+def _outer(layout, c, skip, mu, p):
     """Write prod_{k != skip} mu(x_k) over the table of factor c, growing it by one variable after another."""
     p[0] = mu.dtype.type(1)
     size = 1
@@ -164,7 +164,7 @@ def _outer(layout, c, skip, mu, p):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _expect(theta, first, last, count, step, p, out):  # type: ignore[no-untyped-def]
+def _expect(theta, first, last, count, step, p, out):
     """Add sum theta(x_c) p(x_c) over all but one variable, which has ``count`` labels ``step`` entries apart."""
     for start in range(0, last - first, count * step):
         for x in range(count):
@@ -177,7 +177,7 @@ def _expect(theta, first, last, count, step, p, out):  # type: ignore[no-untyped
 
 
 @kernel
-def _expect_vjp(theta, first, last, count, step, d_a, p, d_theta):  # type: ignore[no-untyped-def]
+def _expect_vjp(theta, first, last, count, step, d_a, p, d_theta):
     """Add d_a p to d_theta and replace p by d_a theta p."""
     zero = theta.dtype.type(0)
     for start in range(0, last - first, count * step):
@@ -189,7 +189,7 @@ def _expect_vjp(theta, first, last, count, step, d_a, p, d_theta):  # type: igno
 
 
 @kernel
-def _sum_out(table, size, count, step, out, at):  # type: ignore[no-untyped-def]
+def _sum_out(table, size, count, step, out, at):
     """Add the sums of a table over all but one variable."""
     for start in range(0, size, count * step):
         for x in range(count):
@@ -198,7 +198,7 @@ def _sum_out(table, size, count, step, out, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _expect_pair(theta, first, is_left, mu, near, others, count, out):  # type: ignore[no-untyped-def]
+def _expect_pair(theta, first, is_left, mu, near, others, count, out):
     """Add sum_y theta(x, y) mu(y) for a finite table whose rows are x if ``is_left``, else y."""
     if is_left:
         for x in range(count):
@@ -214,7 +214,7 @@ def _expect_pair(theta, first, is_left, mu, near, others, count, out):  # type: 
 
 
 @inlined
-def _expect_pair_vjp(theta, first, is_left, mu, near, others, count, d_a, d_l, d_theta):  # type: ignore[no-untyped-def]
+def _expect_pair_vjp(theta, first, is_left, mu, near, others, count, d_a, d_l, d_theta):
     zero = theta.dtype.type(0)
     if is_left:
         for x in range(count):
@@ -235,9 +235,7 @@ def _expect_pair_vjp(theta, first, is_left, mu, near, others, count, d_a, d_l, d
 
 
 @kernel
-def _sweeps(  # type: ignore[no-untyped-def]
-    layout, pairs, width, order, alternate, flooding, finite, damping, begin, end, theta_u, theta_c, state
-):
+def _sweeps(layout, pairs, width, order, alternate, flooding, finite, damping, begin, end, theta_u, theta_c, state):
     """Do iterations ``begin .. end - 1``; return the variable and iteration that failed, or -1."""
     labels, table = _largest(layout)
     mu = np.empty_like(state)
@@ -253,9 +251,7 @@ def _sweeps(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep(  # type: ignore[no-untyped-def]
-    layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state
-):
+def _sweep(layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state):
     """Update every variable; ``mu`` holds the marginals of ``state`` before it, and keeps up unless ``flooding``."""
     zero, low = state.dtype.type(0), state.dtype.type(-np.inf)
     keep, take = state.dtype.type(damping), state.dtype.type(1 - damping)
@@ -296,7 +292,7 @@ def _sweep(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep_vjp(  # type: ignore[no-untyped-def]
+def _sweep_vjp(
     layout,
     pairs,
     width,
@@ -360,7 +356,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _spread(layout, c, skip, table, out):  # type: ignore[no-untyped-def]
+def _spread(layout, c, skip, table, out):
     """Add a table of factor c, summed over all variables but one, to that one: for all slots but ``skip``."""
     size = layout.table_ptr[c + 1] - layout.table_ptr[c]
     for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
@@ -370,13 +366,13 @@ def _spread(layout, c, skip, table, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _products(layout, mu_u, mu_c):  # type: ignore[no-untyped-def]
+def _products(layout, mu_u, mu_c):
     for c in range(len(layout.table_ptr) - 1):
         _outer(layout, c, -1, mu_u, mu_c[layout.table_ptr[c] : layout.table_ptr[c + 1]])
 
 
 @kernel
-def _marginals_vjp(layout, mu, d_mu_u, d_mu_c, d_state):  # type: ignore[no-untyped-def]
+def _marginals_vjp(layout, mu, d_mu_u, d_mu_c, d_state):
     for a in range(len(mu)):
         if mu[a].real > 0:
             d_state[a] += mu[a] * d_mu_u[a]

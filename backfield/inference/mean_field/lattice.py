@@ -147,7 +147,7 @@ class LatticeAdjoint(Adjoint):
 
 
 @kernel
-def _bind(rows, columns, stride, theta_u, theta_c, u, w):  # type: ignore[no-untyped-def]
+def _bind(rows, columns, stride, theta_u, theta_c, u, w):
     """Write u and w of theta."""
     t = theta_c.reshape((-1, 4))
     vertical = rows * (columns - 1)
@@ -174,7 +174,7 @@ def _bind(rows, columns, stride, theta_u, theta_c, u, w):  # type: ignore[no-unt
 
 
 @kernel
-def _bind_vjp(rows, columns, stride, d_u, d_w, d_theta_u, d_theta_c):  # type: ignore[no-untyped-def]
+def _bind_vjp(rows, columns, stride, d_u, d_w, d_theta_u, d_theta_c):
     d_t = d_theta_c.reshape((-1, 4))
     for r in range(rows):
         for c in range(columns):
@@ -198,7 +198,7 @@ def _bind_vjp(rows, columns, stride, d_u, d_w, d_theta_u, d_theta_c):  # type: i
 
 
 @kernel
-def _shifts(colour, parity, stride):  # type: ignore[no-untyped-def]
+def _shifts(colour, parity, stride):
     """Where the neighbours left, right, up and down lie in the planes of the other colour."""
     left = parity - 1 if colour == 0 else -parity
     up = -stride if parity == 0 else 0
@@ -206,7 +206,7 @@ def _shifts(colour, parity, stride):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _gather(colour, parity, first, last, stride, base, w, source, out):  # type: ignore[no-untyped-def]
+def _gather(colour, parity, first, last, stride, base, w, source, out):
     """Write out = base + sum_j w_ij source_j at the places of one plane from ``first`` to ``last``."""
     left, right, up, down = _shifts(colour, parity, stride)
     flip = 1 - parity
@@ -228,7 +228,7 @@ def _gather(colour, parity, first, last, stride, base, w, source, out):  # type:
 
 
 @kernel
-def _sweeps(stride, count, u, w, b, z):  # type: ignore[no-untyped-def]
+def _sweeps(stride, count, u, w, b, z):
     one = z.dtype.type(1)
     begin, end = stride + 1, z.shape[2] - stride - 1
     for half in range(2 * count):
@@ -247,7 +247,7 @@ def _sweeps(stride, count, u, w, b, z):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep_vjp(stride, w, before, after, d_z, work, d_u, d_w):  # type: ignore[no-untyped-def]
+def _sweep_vjp(stride, w, before, after, d_z, work, d_u, d_w):
     """Undo one sweep: the red logits after it and the black ones before it are all that it used."""
     first, last = stride + 1, d_z.shape[2] - stride - 1
     red, red_slope, black, black_slope, scratch = work[0], work[1], work[2], work[3], work[4]
@@ -272,7 +272,7 @@ def _sweep_vjp(stride, w, before, after, d_z, work, d_u, d_w):  # type: ignore[n
 
 
 @kernel
-def _sigmoid(z, b, slope):  # type: ignore[no-untyped-def]
+def _sigmoid(z, b, slope):
     """Write b = sigmoid(z) and its derivative."""
     one = z.dtype.type(1)
     for k in range(len(z)):
@@ -283,13 +283,13 @@ def _sigmoid(z, b, slope):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add(a, out):  # type: ignore[no-untyped-def]
+def _add(a, out):
     for k in range(len(a)):
         out[k] += a[k]
 
 
 @kernel
-def _weights_vjp(parity, first, last, stride, b, b_other, g, g_other, d_w):  # type: ignore[no-untyped-def]
+def _weights_vjp(parity, first, last, stride, b, b_other, g, g_other, d_w):
     """Add to the adjoint of the four weights of red variables; an edge was used once from each end."""
     shifts = _shifts(0, parity, stride)
     here, g_here = b[first:last], g[first:last]
@@ -303,7 +303,7 @@ def _weights_vjp(parity, first, last, stride, b, b_other, g, g_other, d_w):  # t
 
 
 @kernel
-def _beliefs(rows, columns, stride, z, mu):  # type: ignore[no-untyped-def]
+def _beliefs(rows, columns, stride, z, mu):
     one = z.dtype.type(1)
     for r in range(rows):
         for c in range(columns):
@@ -314,7 +314,7 @@ def _beliefs(rows, columns, stride, z, mu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _products(rows, columns, stride, mu_u, mu_c):  # type: ignore[no-untyped-def]
+def _products(rows, columns, stride, mu_u, mu_c):
     e = 0
     for vertical in range(2):
         step = 2 * columns if vertical else 2
@@ -330,7 +330,7 @@ def _products(rows, columns, stride, mu_u, mu_c):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _marginals_vjp(rows, columns, stride, mu, d_mu_u, d_mu_c, d_z):  # type: ignore[no-untyped-def]
+def _marginals_vjp(rows, columns, stride, mu, d_mu_u, d_mu_c, d_z):
     """Add mu(0) mu(1) (d_mu(1) - d_mu(0)), where d_mu also counts the products with the four neighbours."""
     t = d_mu_c.reshape((-1, 4))
     vertical, tables = rows * (columns - 1), len(d_mu_c) > 0

@@ -155,7 +155,7 @@ class CopiesAdjoint(Adjoint):
 
 
 @kernel
-def _gather(theta_u, theta_c, u, tables):  # type: ignore[no-untyped-def]
+def _gather(theta_u, theta_c, u, tables):
     """Write ratios of unary terms and of tables, copies side by side."""
     for i in range(u.shape[0]):
         for k in range(u.shape[1]):
@@ -172,7 +172,7 @@ def _gather(theta_u, theta_c, u, tables):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scatter(d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
+def _scatter(d_u, d_tables, d_unary, d_factors):
     """Add what was collected to the adjoint of theta, and forget it."""
     for k in range(d_u.shape[1]):
         for i in range(d_u.shape[0]):
@@ -193,7 +193,7 @@ def _scatter(d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _odds(one, u, state, i, start, size, F):  # type: ignore[no-untyped-def]
+def _odds(one, u, state, i, start, size, F):
     """Write F of variable i in ``size`` copies."""
     bias = u[i, start : start + size]
     for k in range(size):
@@ -205,7 +205,7 @@ def _odds(one, u, state, i, start, size, F):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep(one, u, tables, source, target):  # type: ignore[no-untyped-def]
+def _sweep(one, u, tables, source, target):
     """Send all messages of ``source`` on."""
     F = small_array(_BLOCK, u)
     for start in range(0, one.copies, _BLOCK):
@@ -223,7 +223,7 @@ def _sweep(one, u, tables, source, target):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep_vjp(one, u, tables, source, incoming, d_source, d_u, d_tables):  # type: ignore[no-untyped-def]
+def _sweep_vjp(one, u, tables, source, incoming, d_source, d_u, d_tables):
     """Undo a sweep: write ``d_source`` from the adjoints ``incoming`` of what was sent."""
     F, ga, gb = small_array(_BLOCK, u), small_array(_BLOCK, u), small_array(_BLOCK, u)
     gz, t, total = small_array(_BLOCK, u), small_array(_BLOCK, u), small_array(_BLOCK, u)
@@ -266,7 +266,7 @@ def _sweep_vjp(one, u, tables, source, incoming, d_source, d_u, d_tables):  # ty
 
 
 @kernel
-def _beliefs(one, u, state, mu):  # type: ignore[no-untyped-def]
+def _beliefs(one, u, state, mu):
     F = small_array(_BLOCK, u)
     high = u.dtype.type(1)
     for start in range(0, one.copies, _BLOCK):
@@ -280,7 +280,7 @@ def _beliefs(one, u, state, mu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _factor_beliefs(ends, mu_u, tables, state, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(ends, mu_u, tables, state, mu):
     one = mu.dtype.type(1)
     for k in range(mu.shape[0]):
         for c in range(mu.shape[1]):
@@ -294,7 +294,7 @@ def _factor_beliefs(ends, mu_u, tables, state, mu):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _marginals_vjp(one, ends, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_u, d_factors):  # type: ignore[no-untyped-def]
+def _marginals_vjp(one, ends, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_u, d_factors):
     running = np.empty((one.n, one.copies), mu_u.dtype)
     for k in range(one.copies):
         for i in range(one.n):

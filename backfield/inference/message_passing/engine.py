@@ -90,7 +90,7 @@ def contradiction(graph: Graph, slot: int) -> InputError:
 
 
 @exact_kernel
-def _log_partition(var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c, zero):  # type: ignore[no-untyped-def]
+def _log_partition(var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c, zero):
     total = zero[0]
     log_mu = np.zeros_like(mu_u)
     for a in range(len(mu_u)):
@@ -110,7 +110,7 @@ def _log_partition(var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, t
 
 
 @exact_kernel
-def _log_partition_vjp(  # type: ignore[no-untyped-def]
+def _log_partition_vjp(
     var_ptr, scope_ptr, scope, stride, table_ptr, rho, theta_u, theta_c, mu_u, mu_c, log_u, log_c, scale, d_u, d_c, d_rho
 ):
     zero = mu_u.dtype.type(0)

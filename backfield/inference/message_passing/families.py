@@ -154,7 +154,7 @@ def _exposure_of(engine: MessageEngine) -> float:
 
 
 @exact_kernel
-def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):  # type: ignore[no-untyped-def]
+def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
     """Bound |log| of what kernels form: the messages into a variable multiplied, and what a factor adds to their power.
 
     A message m(x), which sums to 1, has |log m| <= r + log L with r the largest range that psi has over x alone.

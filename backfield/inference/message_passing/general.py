@@ -120,7 +120,7 @@ class GeneralEngine(MessageEngine):
 
 
 @kernel
-def _shift(ptr, rho, theta, out):  # type: ignore[no-untyped-def]
+def _shift(ptr, rho, theta, out):
     """Write (theta - max) / rho for each table."""
     for c in range(len(ptr) - 1):
         top = theta[ptr[c] : ptr[c + 1]].max()
@@ -130,7 +130,7 @@ def _shift(ptr, rho, theta, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _power(x, rho):  # type: ignore[no-untyped-def]
+def _power(x, rho):
     if rho == 1:
         return x
     if rho == 0.5:
@@ -139,7 +139,7 @@ def _power(x, rho):  # type: ignore[no-untyped-def]
 
 
 @unrolled_kernel
-def _products(layout, count, uniform, psi_u, rho, m, b):  # type: ignore[no-untyped-def]
+def _products(layout, count, uniform, psi_u, rho, m, b):
     """Write psi_i prod_d m_d^rho_d to b; with one rho for all (``uniform``) the power is taken once per variable."""
     scope, slot_factor = layout.scope, layout.slot_factor
     for a in range(len(b)):
@@ -171,7 +171,7 @@ def _products(layout, count, uniform, psi_u, rho, m, b):  # type: ignore[no-unty
 
 
 @kernel
-def _transfer(layout, k, psi, b, m, q, digits, out):  # type: ignore[no-untyped-def]
+def _transfer(layout, k, psi, b, m, q, digits, out):
     """Write b_j / m_c for the other variables of the factor to q, and the unnormalised message of slot k to out."""
     msg_ptr = layout.msg_ptr
     c = layout.slot_factor[k]
@@ -193,7 +193,7 @@ def _transfer(layout, k, psi, b, m, q, digits, out):  # type: ignore[no-untyped-
 
 
 @inlined
-def _advance(msg_ptr, first, last, digits):  # type: ignore[no-untyped-def]
+def _advance(msg_ptr, first, last, digits):
     """Step to the labels of the next table entry."""
     for s in range(last - 1, first - 1, -1):
         digits[s - first] += 1
@@ -203,7 +203,7 @@ def _advance(msg_ptr, first, last, digits):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scratch(layout):  # type: ignore[no-untyped-def]
+def _scratch(layout):
     """Return the largest number of labels of a variable, and of all variables of a factor together, and the arity."""
     scope_ptr, msg_ptr = layout.scope_ptr, layout.msg_ptr
     together, arity = 1, 1
@@ -215,7 +215,7 @@ def _scratch(layout):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _raise(size, power, values):  # type: ignore[no-untyped-def]
+def _raise(size, power, values):
     """Raise positive values to a power."""
     if power == 0.5:
         for x in range(size):
@@ -226,7 +226,7 @@ def _raise(size, power, values):  # type: ignore[no-untyped-def]
 
 
 @unrolled_kernel
-def _sweep(layout, program, count, wide, backward, uniform, psi_u, psi, rho, damping, flooding, source, state):  # type: ignore[no-untyped-def]
+def _sweep(layout, program, count, wide, backward, uniform, psi_u, psi, rho, damping, flooding, source, state):
     """Update every message; ``count`` has as many items as every variable has labels, or is None."""
     labels, together, arity = _scratch(layout)
     dtype = state.dtype
@@ -288,7 +288,7 @@ def _sweep(layout, program, count, wide, backward, uniform, psi_u, psi, rho, dam
 
 
 @inlined
-def _table_vjp(size, others, few, start, step, side, scale, psi, q, h, old, share, d_factors):  # type: ignore[no-untyped-def]
+def _table_vjp(size, others, few, start, step, side, scale, psi, q, h, old, share, d_factors):
     """Add psi(x, y) h(x) q(y) to the adjoint of a table of two variables; write its sums over x to ``share``."""
     if few:  # a branch that is hard to foresee would cost more than this
         for y in range(others):
@@ -324,7 +324,7 @@ def _table_vjp(size, others, few, start, step, side, scale, psi, q, h, old, shar
 
 
 @unrolled_kernel
-def _sweep_vjp(  # type: ignore[no-untyped-def]
+def _sweep_vjp(
     layout, program, count, wide, backward, uniform, psi_u, psi, rho, damping, flooding, before, after, current,
     d_state, d_unary, d_factors,
 ):  # fmt: skip
@@ -428,7 +428,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_factors):  # type: ignore[no-untyped-def]
+def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_factors):
     """Add the adjoints of theta and of log q, given h = adjoint of the log message over the message."""
     msg_ptr = layout.msg_ptr
     c = layout.slot_factor[k]
@@ -448,7 +448,7 @@ def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_facto
 
 
 @unrolled_kernel
-def _distribute(layout, count, rho, running, d_state, d_unary):  # type: ignore[no-untyped-def]
+def _distribute(layout, count, rho, running, d_state, d_unary):
     """Add the running adjoint to theta(x_j), and rho_d times it to every message into j."""
     scope, slot_factor = layout.scope, layout.slot_factor
     dtype = d_state.dtype
@@ -472,7 +472,7 @@ def _distribute(layout, count, rho, running, d_state, d_unary):  # type: ignore[
 
 
 @kernel
-def _beliefs(layout, count, uniform, psi_u, rho, m, mu):  # type: ignore[no-untyped-def]
+def _beliefs(layout, count, uniform, psi_u, rho, m, mu):
     labels, var_ptr = layout.labels, layout.var_ptr
     _products(layout, count, uniform, psi_u, rho, m, mu)
     for i in range(len(labels)):
@@ -484,7 +484,7 @@ def _beliefs(layout, count, uniform, psi_u, rho, m, mu):  # type: ignore[no-unty
 
 
 @kernel
-def _factor_beliefs(layout, psi, mu_u, m, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(layout, psi, mu_u, m, mu):
     var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
         layout.var_ptr,
         layout.scope_ptr,
@@ -516,7 +516,7 @@ def _factor_beliefs(layout, psi, mu_u, m, mu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _marginals_vjp(layout, count, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):  # type: ignore[no-untyped-def]
+def _marginals_vjp(layout, count, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):
     labels, var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
         layout.labels,
         layout.var_ptr,

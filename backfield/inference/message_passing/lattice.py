@@ -181,7 +181,7 @@ class LatticeAdjoint(Adjoint):
 
 
 @kernel
-def _exposure(rows, columns, stride, power, theta_u, theta_c):  # type: ignore[no-untyped-def]
+def _exposure(rows, columns, stride, power, theta_u, theta_c):
     """Bound the product of the ratios into a node, and its power times u and the largest table entry."""
     total = np.zeros(rows * columns)
     largest = 0.0
@@ -198,7 +198,7 @@ def _exposure(rows, columns, stride, power, theta_u, theta_c):  # type: ignore[n
 
 
 @kernel
-def _edge(rows, columns, stride, vertical, r, c):  # type: ignore[no-untyped-def]
+def _edge(rows, columns, stride, vertical, r, c):
     """Number of the edge from (r, c) to the right or below, and where its red end keeps the table."""
     number = rows * (columns - 1) + r * columns + c if vertical else r * (columns - 1) + c
     if (r + c) & 1 == 0:
@@ -209,12 +209,12 @@ def _edge(rows, columns, stride, vertical, r, c):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _place(stride, r, c):  # type: ignore[no-untyped-def]
+def _place(stride, r, c):
     return (r // 2 + 2) * stride + c // 2 + 1
 
 
 @kernel
-def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):  # type: ignore[no-untyped-def]
+def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):
     """Write ratios of unary terms and of tables to the layout of the kernels; return the largest |log| of one.
 
     Exponentials are clipped, and then the largest |log| says that these kernels are not for such potentials.
@@ -245,7 +245,7 @@ def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):  # type:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True)  # only where NaN does not matter are maxima vectorised
-def _top(array):  # type: ignore[no-untyped-def]
+def _top(array):
     largest = array[0]
     for k in range(len(array)):
         largest = max(largest, abs(array[k]))
@@ -253,7 +253,7 @@ def _top(array):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
+def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):
     """Write adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
     scale = d_u.dtype.type(1 / power)
     for r in range(rows):
@@ -275,7 +275,7 @@ def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):  
 
 
 @kernel
-def _neighbour(colour, parity, stride, d):  # type: ignore[no-untyped-def]
+def _neighbour(colour, parity, stride, d):
     """Parity of the row where the neighbour in direction d lies, and its offset in places."""
     if d >= 2:
         if d == 2:
@@ -287,7 +287,7 @@ def _neighbour(colour, parity, stride, d):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _row_odds(power, u, m, colour, parity, start, size, F):  # type: ignore[no-untyped-def]
+def _row_odds(power, u, m, colour, parity, start, size, F):
     """Write F of the nodes at ``size`` places of a row."""
     stop = start + size
     m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
@@ -305,7 +305,7 @@ def _row_odds(power, u, m, colour, parity, start, size, F):  # type: ignore[no-u
 
 
 @inlined
-def _row_tables(tables, colour, d, parity, other, start, shift, size):  # type: ignore[no-untyped-def]
+def _row_tables(tables, colour, d, parity, other, start, shift, size):
     """Tables of the edges in direction d of ``size`` places of a row; entries 01 and 10 by the label of the sender."""
     near, e, swap, row = start, d, 0, parity
     if colour == 1:  # the table lies at the red neighbour, its label first
@@ -315,7 +315,7 @@ def _row_tables(tables, colour, d, parity, other, start, shift, size):  # type: 
 
 
 @kernel
-def _sweeps(count, together, stride, power, u, tables, m):  # type: ignore[no-untyped-def]
+def _sweeps(count, together, stride, power, u, tables, m):
     """Sweep ``count`` times. One loop per direction: beyond about six arrays a loop is not vectorised.
 
     Black nodes follow the red ones at a distance of one row, and the next sweep follows at one row more, ``together``
@@ -347,7 +347,7 @@ def _sweeps(count, together, stride, power, u, tables, m):  # type: ignore[no-un
 
 
 @kernel
-def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type: ignore[no-untyped-def]
+def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):
     """Undo the half sweep in which ``colour`` sent: take the adjoints of what it wrote, add those of what it read."""
     first, last = stride, u.shape[2] - stride - 1
     dtype = u.dtype
@@ -395,26 +395,26 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):  # type:
 
 
 @kernel
-def _sweep_vjp(stride, power, u, tables, before, after, d_m, d_u, d_tables):  # type: ignore[no-untyped-def]
+def _sweep_vjp(stride, power, u, tables, before, after, d_m, d_u, d_tables):
     _half_vjp(1, stride, power, u, tables, after, d_m, d_u, d_tables)
     _half_vjp(0, stride, power, u, tables, before, d_m, d_u, d_tables)
 
 
 @kernel
-def _record(together, stride, power, u, tables, states):  # type: ignore[no-untyped-def]
+def _record(together, stride, power, u, tables, states):
     for k in range(len(states) - 1):
         states[k + 1] = states[k]
         _sweeps(1, together, stride, power, u, tables, states[k + 1])
 
 
 @kernel
-def _unwind(stride, power, u, tables, states, d_m, d_u, d_tables):  # type: ignore[no-untyped-def]
+def _unwind(stride, power, u, tables, states, d_m, d_u, d_tables):
     for k in range(len(states) - 2, -1, -1):
         _sweep_vjp(stride, power, u, tables, states[k], states[k + 1], d_m, d_u, d_tables)
 
 
 @kernel
-def _odds(power, u, m, colour, parity, k):  # type: ignore[no-untyped-def]
+def _odds(power, u, m, colour, parity, k):
     """F of one node."""
     product = (m[colour, 0, parity, k] * m[colour, 1, parity, k]) * (m[colour, 2, parity, k] * m[colour, 3, parity, k])
     if power == 0.5:
@@ -425,7 +425,7 @@ def _odds(power, u, m, colour, parity, k):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _beliefs(rows, columns, stride, power, u, m, mu):  # type: ignore[no-untyped-def]
+def _beliefs(rows, columns, stride, power, u, m, mu):
     one = u.dtype.type(1)
     F = np.empty(stride, u.dtype)
     for row in range(2 * rows):  # the red and the black nodes of every row
@@ -440,7 +440,7 @@ def _beliefs(rows, columns, stride, power, u, m, mu):  # type: ignore[no-untyped
 
 
 @kernel
-def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):  # type: ignore[no-untyped-def]
+def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):
     one = u.dtype.type(1)
     rho = u.dtype.type(power)
     F = np.empty(stride, u.dtype)
@@ -463,7 +463,7 @@ def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):  # type: i
 
 
 @kernel
-def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):
     one = u.dtype.type(1)
     for vertical in range(2):
         for r in range(rows - vertical):
@@ -485,7 +485,7 @@ def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):  # type: ig
 
 
 @kernel
-def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_factors):  # type: ignore[no-untyped-def]
+def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_factors):
     rho = u.dtype.type(power)
     scale = u.dtype.type(1 / power)
     for vertical in range(2):
@@ -515,9 +515,7 @@ def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_f
 
 
 @kernel
-def _log_partition(  # type: ignore[no-untyped-def]
-    first, last, rows, columns, power, theta_u, theta_c, mu_u, mu_c, log_u, log_across, log_down
-):
+def _log_partition(first, last, rows, columns, power, theta_u, theta_c, mu_u, mu_c, log_u, log_across, log_down):
     """Terms of rows first .. last - 1, edges counted at their upper or left end; logs start at row ``first``."""
     total = 0.0
     for r in range(first, last):

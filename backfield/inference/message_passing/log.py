@@ -114,7 +114,7 @@ class LogEngine(MessageEngine):
 
 
 @inlined
-def _cavity(layout, theta_u, rho, l, k, q):  # type: ignore[no-untyped-def]
+def _cavity(layout, theta_u, rho, l, k, q):
     """Write q_cj of slot k = (c, j) to the front of q."""
     j = layout.scope[k]
     start = layout.var_ptr[j]
@@ -136,7 +136,7 @@ def _cavity(layout, theta_u, rho, l, k, q):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):  # type: ignore[no-untyped-def]
+def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):
     """Write theta(x_c)/rho_c + sum_j q_cj(x_j), without slot ``skip`` (-1: all of them)."""
     first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
     for e in range(last - first):
@@ -151,7 +151,7 @@ def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):  # type: ignore
 
 
 @inlined
-def _message(layout, k, joint, out):  # type: ignore[no-untyped-def]
+def _message(layout, k, joint, out):
     """Write log sum over all but x_i of exp(joint) for slot k = (c, i)."""
     c = layout.slot_factor[k]
     count, step = layout.labels[layout.scope[k]], layout.stride[k]
@@ -174,7 +174,7 @@ def _message(layout, k, joint, out):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _largest(layout):  # type: ignore[no-untyped-def]
+def _largest(layout):
     """Return the largest label count and the largest table."""
     table = 1
     for c in range(len(layout.table_ptr) - 1):
@@ -183,7 +183,7 @@ def _largest(layout):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _sweep(layout, order, backward, theta_u, theta_c, rho, damping, source, state):  # type: ignore[no-untyped-def]
+def _sweep(layout, order, backward, theta_u, theta_c, rho, damping, source, state):
     labels, table = _largest(layout)
     q = np.empty(labels, state.dtype)
     out = np.empty(labels, state.dtype)
@@ -208,7 +208,7 @@ def _sweep(layout, order, backward, theta_u, theta_c, rho, damping, source, stat
 
 
 @exact_kernel
-def _sweep_vjp(  # type: ignore[no-untyped-def]
+def _sweep_vjp(
     layout, order, backward, flooding, theta_u, theta_c, rho, damping, before, current, after, d_state,
     d_unary, d_factors, d_rho, d_damping,
 ):  # fmt: skip
@@ -259,7 +259,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _spread(layout, rho, l, c, skip, d_joint, running, d_state, d_rho):  # type: ignore[no-untyped-def]
+def _spread(layout, rho, l, c, skip, d_joint, running, d_state, d_rho):
     """Send the adjoint of a joint table to the q_cj of all slots but ``skip``, and so to D_j and to l_c."""
     for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
         if k == skip:
@@ -281,7 +281,7 @@ def _spread(layout, rho, l, c, skip, d_joint, running, d_state, d_rho):  # type:
 
 
 @exact_kernel
-def _distribute(layout, rho, running, d_state, d_unary):  # type: ignore[no-untyped-def]
+def _distribute(layout, rho, running, d_state, d_unary):
     """Add D_j to theta(x_j) and rho_d D_j to every message into j."""
     for k in range(len(layout.scope)):
         i = layout.scope[k]
@@ -292,7 +292,7 @@ def _distribute(layout, rho, running, d_state, d_unary):  # type: ignore[no-unty
 
 
 @exact_kernel
-def _softmax(x):  # type: ignore[no-untyped-def]
+def _softmax(x):
     """Replace x by exp(x) / sum exp(x), divided at the end: a rounded log of the sum would show in huge x."""
     top = x[0]
     for a in range(1, len(x)):
@@ -307,7 +307,7 @@ def _softmax(x):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _beliefs(layout, theta_u, rho, l, mu):  # type: ignore[no-untyped-def]
+def _beliefs(layout, theta_u, rho, l, mu):
     for i in range(len(layout.labels)):
         start = layout.var_ptr[i]
         for x in range(layout.labels[i]):
@@ -320,7 +320,7 @@ def _beliefs(layout, theta_u, rho, l, mu):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _factor_beliefs(layout, theta_u, theta_c, rho, l, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(layout, theta_u, theta_c, rho, l, mu):
     labels, table = _largest(layout)
     q = np.empty(labels, l.dtype)
     for c in range(len(layout.table_ptr) - 1):
@@ -333,9 +333,7 @@ def _factor_beliefs(layout, theta_u, theta_c, rho, l, mu):  # type: ignore[no-un
 
 
 @exact_kernel
-def _marginals_vjp(  # type: ignore[no-untyped-def]
-    layout, theta_c, rho, l, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors, d_rho
-):
+def _marginals_vjp(layout, theta_c, rho, l, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors, d_rho):
     zero = l.dtype.type(0)
     running = np.zeros_like(d_unary)
     for i in range(len(layout.labels)):

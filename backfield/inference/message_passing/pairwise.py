@@ -186,7 +186,7 @@ class PairwiseAdjoint(Adjoint):
 
 
 @kernel
-def _shift(theta, rho, out):  # type: ignore[no-untyped-def]
+def _shift(theta, rho, out):
     """Write (theta - max) / rho for each table."""
     for c in range(len(theta)):
         top = theta[c].max()
@@ -196,7 +196,7 @@ def _shift(theta, rho, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _direct(place, rho, tables, psi, powers):  # type: ignore[no-untyped-def]
+def _direct(place, rho, tables, psi, powers):
     """Give each directed message a table whose first label is the sender's."""
     for c in range(len(tables)):
         here, there = place[2 * c], place[2 * c + 1]
@@ -209,7 +209,7 @@ def _direct(place, rho, tables, psi, powers):  # type: ignore[no-untyped-def]
 
 
 @unrolled_kernel
-def _fold(count, links, rho, psi, tables, d_factors):  # type: ignore[no-untyped-def]
+def _fold(count, links, rho, psi, tables, d_factors):
     """Add the adjoints of theta_c / rho_c to those of theta; tables are turned to the first of an edge's two places."""
     L = len(count)
     for c in range(len(d_factors)):
@@ -227,7 +227,7 @@ def _fold(count, links, rho, psi, tables, d_factors):  # type: ignore[no-untyped
 
 
 @inlined
-def _combine(count, links, i, uniform, powers, psi_u, m, p):  # type: ignore[no-untyped-def]
+def _combine(count, links, i, uniform, powers, psi_u, m, p):
     """Write psi_i times the messages that variable i has got, each to its power, to p."""
     L = len(count)
     one = m.dtype.type(1)
@@ -244,7 +244,7 @@ def _combine(count, links, i, uniform, powers, psi_u, m, p):  # type: ignore[no-
 
 
 @unrolled_kernel
-def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u, psi, damping, source, state):  # type: ignore[no-untyped-def]
+def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u, psi, damping, source, state):
     """Do sweeps first .. last - 1."""
     L = len(count)
     dtype = state.dtype
@@ -284,7 +284,7 @@ def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u,
 
 
 @unrolled_kernel
-def _sweep_vjp(  # type: ignore[no-untyped-def]
+def _sweep_vjp(
     count, links, visits, backward, uniform, powers, psi_u, psi, damping, before, after, current, incoming, d_state,
     d_unary, d_tables,
 ):  # fmt: skip
@@ -378,7 +378,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
 
 
 @unrolled_kernel
-def _beliefs(count, links, uniform, powers, psi_u, m, mu):  # type: ignore[no-untyped-def]
+def _beliefs(count, links, uniform, powers, psi_u, m, mu):
     L = len(count)
     dtype = m.dtype
     p = small_array(count, m)
@@ -393,7 +393,7 @@ def _beliefs(count, links, uniform, powers, psi_u, m, mu):  # type: ignore[no-un
 
 
 @unrolled_kernel
-def _factor_beliefs(count, links, scopes, psi, mu_u, m, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(count, links, scopes, psi, mu_u, m, mu):
     L = len(count)
     dtype = m.dtype
     q, weight = small_array(count, m), small_array(count, m)
@@ -419,7 +419,7 @@ def _factor_beliefs(count, links, scopes, psi, mu_u, m, mu):  # type: ignore[no-
 
 
 @kernel
-def _log_partition(scopes, rho, theta_u, theta_c, mu_u, mu_c, log_u, log_c):  # type: ignore[no-untyped-def]
+def _log_partition(scopes, rho, theta_u, theta_c, mu_u, mu_c, log_u, log_c):
     L = mu_u.shape[1]
     total = 0.0
     for i in range(len(mu_u)):
@@ -437,7 +437,7 @@ def _log_partition(scopes, rho, theta_u, theta_c, mu_u, mu_c, log_u, log_c):  # 
 
 
 @kernel
-def _marginals_vjp(count, links, scopes, rho, powers, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):  # type: ignore[no-untyped-def]
+def _marginals_vjp(count, links, scopes, rho, powers, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):
     L = len(count)
     zero = mu_u.dtype.type(0)
     running = np.zeros_like(d_unary)

@@ -81,7 +81,7 @@ def is_upper_bound(graph: Graph, rho: np.ndarray) -> bool:
 
 
 @exact_kernel
-def _connect(scope_ptr, scope, root):  # type: ignore[no-untyped-def]
+def _connect(scope_ptr, scope, root):
     """Give all variables of a connected part the same root."""
     for c in range(len(scope_ptr) - 1):
         a = scope[scope_ptr[c]]
@@ -102,7 +102,7 @@ def _connect(scope_ptr, scope, root):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _grow_forest(scope_ptr, scope, order, n, count):  # type: ignore[no-untyped-def]
+def _grow_forest(scope_ptr, scope, order, n, count):
     """Add factors in the given order while their factor graph stays acyclic; count those taken."""
     parent = np.arange(n)
     roots = np.empty(len(scope), np.int64)

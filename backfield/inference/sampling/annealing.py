@@ -125,7 +125,7 @@ def log_mean(log_w: np.ndarray) -> tuple[float, float]:
 
 
 @exact_kernel
-def _add_scores(layout, before_u, before_c, after_u, after_c, x, log_w):  # type: ignore[no-untyped-def]
+def _add_scores(layout, before_u, before_c, after_u, after_c, x, log_w):
     """Add theta·f of each row of x, ``after`` minus ``before``; what is -inf after adds -inf."""
     for r in range(len(x)):
         total = 0.0

@@ -13,7 +13,7 @@ def rng_states(seed: int, count: int, stream: int = 0) -> np.ndarray:
 
 
 @exact_kernel
-def gibbs_steps(layout, theta_u, theta_c, x, rng, n_sweeps):  # type: ignore[no-untyped-def]
+def gibbs_steps(layout, theta_u, theta_c, x, rng, n_sweeps):
     """Do ``n_sweeps`` sweeps on the labels ``x`` (n,) with the generator state ``rng`` (4,), both in place."""
     p = np.empty(layout.labels.max())
     none = np.empty(0)
@@ -22,14 +22,14 @@ def gibbs_steps(layout, theta_u, theta_c, x, rng, n_sweeps):  # type: ignore[no-
 
 
 @exact_kernel
-def gibbs_steps_all(layout, theta_u, theta_c, x, rngs, n_sweeps):  # type: ignore[no-untyped-def]
+def gibbs_steps_all(layout, theta_u, theta_c, x, rngs, n_sweeps):
     """Do ``n_sweeps`` sweeps on each row of ``x`` (R, n) with its own generator ``rngs`` (R, 4)."""
     for r in range(len(x)):
         gibbs_steps(layout, theta_u, theta_c, x[r], rngs[r], n_sweeps)
 
 
 @exact_kernel
-def collect(layout, theta_u, theta_c, n_samples, thin, x, rng, mu_u, mu_c, counts):  # type: ignore[no-untyped-def]
+def collect(layout, theta_u, theta_c, n_samples, thin, x, rng, mu_u, mu_c, counts):
     """Sample, and add conditionals to mu and labels to the counts (2, U) of the first and the second half."""
     p = np.empty(layout.labels.max())
     half = n_samples // 2
@@ -43,7 +43,7 @@ def collect(layout, theta_u, theta_c, n_samples, thin, x, rng, mu_u, mu_c, count
 
 
 @exact_kernel
-def _sweep(layout, theta_u, theta_c, x, rng, p, collect, mu_u, mu_c):  # type: ignore[no-untyped-def]
+def _sweep(layout, theta_u, theta_c, x, rng, p, collect, mu_u, mu_c):
     for i in range(len(x)):
         unary, count = layout.var_ptr[i], layout.labels[i]
         for a in range(count):
@@ -89,7 +89,7 @@ def _sweep(layout, theta_u, theta_c, x, rng, p, collect, mu_u, mu_c):  # type: i
 
 
 @exact_kernel
-def _count_forbidden(layout, theta_u, theta_c, x, i, p):  # type: ignore[no-untyped-def]
+def _count_forbidden(layout, theta_u, theta_c, x, i, p):
     """Write 0 for labels of variable i with the fewest -inf terms, -inf for the others."""
     for a in range(layout.labels[i]):
         p[a] = -1.0 if theta_u[layout.var_ptr[i] + a] == -np.inf else 0.0
@@ -106,7 +106,7 @@ def _count_forbidden(layout, theta_u, theta_c, x, i, p):  # type: ignore[no-unty
 
 
 @exact_kernel
-def _uniform(rng):  # type: ignore[no-untyped-def]
+def _uniform(rng):
     """Return the next number in [0, 1) of xoshiro256++ (Blackman and Vigna 2021)."""
     mixed = rng[0] + rng[3]
     result = ((mixed << np.uint64(23)) | (mixed >> np.uint64(41))) + rng[0]

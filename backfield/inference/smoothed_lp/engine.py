@@ -155,7 +155,7 @@ def biases(graph: Graph, messages: np.ndarray, eps: float, delta: Potentials | N
 
 
 @exact_kernel
-def _biases(layout, messages, scale, unary, factors):  # type: ignore[no-untyped-def]
+def _biases(layout, messages, scale, unary, factors):
     """Add what the messages give to each region and take from each variable; all divided by eps."""
     low = messages.dtype.type(-np.inf)
     for k in range(len(layout.scope)):
@@ -175,7 +175,7 @@ def _biases(layout, messages, scale, unary, factors):  # type: ignore[no-untyped
 
 
 @exact_kernel
-def _primal(theta, mu, eps, zero):  # type: ignore[no-untyped-def]
+def _primal(theta, mu, eps, zero):
     total = zero[0]
     possible = True  # a complex number times -inf would be NaN
     for a in range(len(mu)):
@@ -186,7 +186,7 @@ def _primal(theta, mu, eps, zero):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _primal_vjp(theta, mu, eps, scale, d_mu, d_theta):  # type: ignore[no-untyped-def]
+def _primal_vjp(theta, mu, eps, scale, d_mu, d_theta):
     one = mu.dtype.type(1)
     for a in range(len(mu)):
         # mu = 0 stays 0: it comes from -inf, or from a number too small to matter.

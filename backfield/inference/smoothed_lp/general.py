@@ -123,7 +123,7 @@ class GeneralEngine(SmoothedEngine):
 
 
 @exact_kernel
-def _largest(layout):  # type: ignore[no-untyped-def]
+def _largest(layout):
     """Return the largest degree, label count and table."""
     table, degree = 1, 1
     for c in range(len(layout.table_ptr) - 1):
@@ -138,7 +138,7 @@ def _largest(layout):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _joint(layout, theta_c, l, c, skip, joint):  # type: ignore[no-untyped-def]
+def _joint(layout, theta_c, l, c, skip, joint):
     """Write theta(y_alpha) + sum_u l_alpha(y_u), without slot ``skip`` (-1: all of them)."""
     first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
     for e in range(last - first):
@@ -156,7 +156,7 @@ def _joint(layout, theta_c, l, c, skip, joint):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _marginal(layout, k, joint, row, out):  # type: ignore[no-untyped-def]
+def _marginal(layout, k, joint, row, out):
     """Write the log sum over all but y_v of exp(joint) for slot k = (alpha, v) to a row of out."""
     c = layout.slot_factor[k]
     count, step = layout.labels[layout.scope[k]], layout.stride[k]
@@ -180,7 +180,7 @@ def _marginal(layout, k, joint, row, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _gather(layout, theta_u, theta_c, l, i, joint, m, total):  # type: ignore[no-untyped-def]
+def _gather(layout, theta_u, theta_c, l, i, joint, m, total):
     """Write m_alpha for all factors around i and their mean with theta; return the number of labels alive."""
     first, degree, count = layout.inc_ptr[i], layout.inc_ptr[i + 1] - layout.inc_ptr[i], layout.labels[i]
     share = l.dtype.type(1 / (1 + degree))
@@ -203,7 +203,7 @@ def _gather(layout, theta_u, theta_c, l, i, joint, m, total):  # type: ignore[no
 
 
 @inlined
-def _star(layout, theta_u, theta_c, l, i, joint, m, total):  # type: ignore[no-untyped-def]
+def _star(layout, theta_u, theta_c, l, i, joint, m, total):
     """Update all messages to i; return whether any label is left."""
     alive = _gather(layout, theta_u, theta_c, l, i, joint, m, total)
     for s in range(layout.inc_ptr[i + 1] - layout.inc_ptr[i]):
@@ -222,7 +222,7 @@ def _star(layout, theta_u, theta_c, l, i, joint, m, total):  # type: ignore[no-u
 
 
 @exact_kernel
-def _sweep(layout, theta_u, theta_c, l, order, saved):  # type: ignore[no-untyped-def]
+def _sweep(layout, theta_u, theta_c, l, order, saved):
     """Update the stars in their order; ``saved`` (where not empty) takes what they overwrite."""
     degree, labels, table = _largest(layout)
     m = np.empty((degree, labels), l.dtype)
@@ -242,7 +242,7 @@ def _sweep(layout, theta_u, theta_c, l, order, saved):  # type: ignore[no-untype
 
 
 @inlined
-def _add_marginal(layout, k, table, first, size, out):  # type: ignore[no-untyped-def]
+def _add_marginal(layout, k, table, first, size, out):
     """Add the sums over all but y_v of a table that starts at ``first`` to the block of slot k = (alpha, v)."""
     count, step, start = layout.labels[layout.scope[k]], layout.stride[k], layout.msg_ptr[k]
     for x in range(count):
@@ -255,9 +255,7 @@ def _add_marginal(layout, k, table, first, size, out):  # type: ignore[no-untype
 
 
 @exact_kernel
-def _sweep_vjp(  # type: ignore[no-untyped-def]
-    layout, theta_u, theta_c, scale, order, before, saved, l, d_state, d_unary, d_factors
-):
+def _sweep_vjp(layout, theta_u, theta_c, scale, order, before, saved, l, d_state, d_unary, d_factors):
     """Undo the stars of a sweep, last first; ``l`` starts as the state after it and is rolled back."""
     degree, labels, table = _largest(layout)
     m = np.empty((degree, labels), l.dtype)
@@ -309,7 +307,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _fall(layout, theta_u, theta_c, l, i, joint, m, total):  # type: ignore[no-untyped-def]
+def _fall(layout, theta_u, theta_c, l, i, joint, m, total):
     """Return by how much the star of i would lower the dual, divided by eps."""
     first, size, count = layout.inc_ptr[i], layout.inc_ptr[i + 1] - layout.inc_ptr[i], layout.labels[i]
     if _gather(layout, theta_u, theta_c, l, i, joint, m, total) == 0:
@@ -330,7 +328,7 @@ def _fall(layout, theta_u, theta_c, l, i, joint, m, total):  # type: ignore[no-u
 
 
 @inlined
-def _rank(tree, leaves, i, value):  # type: ignore[no-untyped-def]
+def _rank(tree, leaves, i, value):
     """Put a value at leaf i of the tournament and play its matches up to the root."""
     node = leaves + i
     tree[node] = value
@@ -340,7 +338,7 @@ def _rank(tree, leaves, i, value):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _greedy(layout, theta_u, theta_c, l, found):  # type: ignore[no-untyped-def]
+def _greedy(layout, theta_u, theta_c, l, found):
     """Update the star with the largest fall of the dual, n times or until none is left; ``found`` takes the stars."""
     degree, labels, table = _largest(layout)
     m = np.empty((degree, labels), l.dtype)
@@ -382,7 +380,7 @@ def _greedy(layout, theta_u, theta_c, l, found):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _softmax(x):  # type: ignore[no-untyped-def]
+def _softmax(x):
     """Replace x by exp(x) / sum exp(x); return the log of the sum."""
     shift = log_sum_exp(x)
     if shift.real > -np.inf:
@@ -396,7 +394,7 @@ def _softmax(x):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _beliefs(layout, theta_u, l, mu):  # type: ignore[no-untyped-def]
+def _beliefs(layout, theta_u, l, mu):
     """Write mu(y_v); return a variable without a label (-1: none) and the sum of log Z_v."""
     value = np.zeros(1, l.dtype)[0] * 0.0  # summed in double precision
     for i in range(len(layout.labels)):
@@ -417,7 +415,7 @@ def _beliefs(layout, theta_u, l, mu):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _factor_beliefs(layout, theta_c, l, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(layout, theta_c, l, mu):
     """Write mu(y_alpha); return a factor without a configuration (-1: none) and the sum of log Z_alpha."""
     value = np.zeros(1, l.dtype)[0] * 0.0
     for c in range(len(layout.table_ptr) - 1):
@@ -431,7 +429,7 @@ def _factor_beliefs(layout, theta_c, l, mu):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _softmax_vjp(ptr, mu, d_mu, nu):  # type: ignore[no-untyped-def]
+def _softmax_vjp(ptr, mu, d_mu, nu):
     """Write mu (d_mu - mu·d_mu) for each table."""
     zero = mu.dtype.type(0)
     for i in range(len(ptr) - 1):
@@ -444,7 +442,7 @@ def _softmax_vjp(ptr, mu, d_mu, nu):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def _spread(layout, unary, factors, d_state):  # type: ignore[no-untyped-def]
+def _spread(layout, unary, factors, d_state):
     """Add factors(y_v) - unary(y_v) to each message; factors may be empty."""
     for k in range(len(layout.scope)):
         i, c, start = layout.scope[k], layout.slot_factor[k], layout.msg_ptr[k]

@@ -163,7 +163,7 @@ _S0, _S1, _S2, _S3, _S4 = (
 
 
 @kernel
-def _log_ratio64(a, b):  # type: ignore[no-untyped-def]
+def _log_ratio64(a, b):
     z = (a - b) / (2.0 + (a + b))
     v = z * z
     p = _C9 * v + _C8
@@ -178,7 +178,7 @@ def _log_ratio64(a, b):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _log_ratio32(a, b):  # type: ignore[no-untyped-def]
+def _log_ratio32(a, b):
     z = (a - b) / (np.float32(2) + (a + b))
     v = z * z
     p = _S4 * v + _S3
@@ -193,20 +193,20 @@ def _log_ratio(a: Any, b: Any) -> Any:
 
 
 @overload(_log_ratio)
-def _log_ratio_of_type(a, b):  # type: ignore[no-untyped-def]
+def _log_ratio_of_type(a, b):
     if a == types.float32:
         return lambda a, b: _log_ratio32(a, b)
     return lambda a, b: _log_ratio64(a, b)
 
 
 @kernel
-def _softplus(x, zero):  # type: ignore[no-untyped-def]
+def _softplus(x, zero):
     """log(1 + exp(x)), in vector registers; ``zero`` carries the number type."""
     return max(x, zero) + _log_ratio(vector_exp(-abs(x)), zero)
 
 
 @kernel
-def _edge(rows, columns, stride, vertical, r, c):  # type: ignore[no-untyped-def]
+def _edge(rows, columns, stride, vertical, r, c):
     """Number of the edge from (r, c) to the right or below; which end is red (0: the first), and where it is kept."""
     number = rows * (columns - 1) + r * columns + c if vertical else r * (columns - 1) + c
     if (r + c) & 1 == 0:
@@ -216,12 +216,12 @@ def _edge(rows, columns, stride, vertical, r, c):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _place(stride, r, c):  # type: ignore[no-untyped-def]
+def _place(stride, r, c):
     return (r // 2 + 1) * stride + c // 2 + 1
 
 
 @kernel
-def _neighbour(colour, parity, stride, d):  # type: ignore[no-untyped-def]
+def _neighbour(colour, parity, stride, d):
     """Parity of the row where the neighbour in direction d (left, right, up, down) lies, and its offset in places."""
     if d >= 2:
         if d == 2:
@@ -232,7 +232,7 @@ def _neighbour(colour, parity, stride, d):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _gather(rows, columns, stride, scale, theta_u, theta_c, u, share, tables):  # type: ignore[no-untyped-def]
+def _gather(rows, columns, stride, scale, theta_u, theta_c, u, share, tables):
     """Write u, 1 / (1 + N) and p, q, w in units of eps to the layout of the kernels."""
     scale = u.dtype.type(scale)
     for r in range(rows):
@@ -252,7 +252,7 @@ def _gather(rows, columns, stride, scale, theta_u, theta_c, u, share, tables):  
 
 
 @kernel
-def _scatter(rows, columns, stride, scale, d_u, d_tables, d_unary, d_factors):  # type: ignore[no-untyped-def]
+def _scatter(rows, columns, stride, scale, d_u, d_tables, d_unary, d_factors):
     """Add adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
     scale = d_u.dtype.type(scale)
     for r in range(rows):
@@ -273,7 +273,7 @@ def _scatter(rows, columns, stride, scale, d_u, d_tables, d_unary, d_factors):  
 
 
 @kernel
-def _sweeps(count, stride, u, share, tables, s):  # type: ignore[no-untyped-def]
+def _sweeps(count, stride, u, share, tables, s):
     """Sweep ``count`` times. One loop per direction: beyond about six arrays a loop is not vectorised."""
     begin, end = stride, u.shape[2] - stride - 1
     zero = u.dtype.type(0)
@@ -309,7 +309,7 @@ def _sweeps(count, stride, u, share, tables, s):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _half_vjp(colour, stride, share, tables, s, d_s, d_u, d_tables):  # type: ignore[no-untyped-def]
+def _half_vjp(colour, stride, share, tables, s, d_s, d_u, d_tables):
     """Undo the stars of a colour: take up the adjoints of what they wrote, add those of what they read."""
     begin, end = stride, share.shape[2] - stride - 1
     zero, one = share.dtype.type(0), share.dtype.type(1)
@@ -356,7 +356,7 @@ def _half_vjp(colour, stride, share, tables, s, d_s, d_u, d_tables):  # type: ig
 
 
 @kernel
-def _taken(rows, columns, stride, s, r, c):  # type: ignore[no-untyped-def]
+def _taken(rows, columns, stride, s, r, c):
     """Sum of the log ratios that the edges of (r, c) send it."""
     colour, parity, k = (r + c) & 1, r & 1, _place(stride, r, c)
     total = s.dtype.type(0)
@@ -372,7 +372,7 @@ def _taken(rows, columns, stride, s, r, c):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _beliefs(rows, columns, stride, u, s, mu):  # type: ignore[no-untyped-def]
+def _beliefs(rows, columns, stride, u, s, mu):
     one = u.dtype.type(1)
     for r in range(rows):
         for c in range(columns):
@@ -384,7 +384,7 @@ def _beliefs(rows, columns, stride, u, s, mu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_u):  # type: ignore[no-untyped-def]
+def _beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_u):
     for r in range(rows):
         for c in range(columns):
             i = r * columns + c
@@ -394,7 +394,7 @@ def _beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_u):  # type: ignore[no-
 
 
 @kernel
-def _give(rows, columns, stride, d_s, r, c, value):  # type: ignore[no-untyped-def]
+def _give(rows, columns, stride, d_s, r, c, value):
     """Add a value to the adjoints of all messages to (r, c)."""
     colour, parity, k = (r + c) & 1, r & 1, _place(stride, r, c)
     for d in range(4):
@@ -408,7 +408,7 @@ def _give(rows, columns, stride, d_s, r, c, value):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _factor_beliefs(rows, columns, stride, tables, s, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(rows, columns, stride, tables, s, mu):
     zero, one = s.dtype.type(0), s.dtype.type(1)
     for vertical in range(2):
         for r in range(rows - vertical):
@@ -429,7 +429,7 @@ def _factor_beliefs(rows, columns, stride, tables, s, mu):  # type: ignore[no-un
 
 
 @kernel
-def _factor_beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_tables):  # type: ignore[no-untyped-def]
+def _factor_beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_tables):
     for vertical in range(2):
         for r in range(rows - vertical):
             for c in range(columns - 1 + vertical):
@@ -446,7 +446,7 @@ def _factor_beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_tables):  # type
 
 
 @kernel
-def _dual(rows, columns, stride, u, tables, s):  # type: ignore[no-untyped-def]
+def _dual(rows, columns, stride, u, tables, s):
     """Sum of log Z of all regions, each divided by its entry for labels 0."""
     zero = s.dtype.type(0)
     total = 0.0
@@ -466,7 +466,7 @@ def _dual(rows, columns, stride, u, tables, s):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _disagreement(rows, columns, stride, scale, mu_u, mu_c, d_s):  # type: ignore[no-untyped-def]
+def _disagreement(rows, columns, stride, scale, mu_u, mu_c, d_s):
     for r in range(rows):
         for c in range(columns):
             _give(rows, columns, stride, d_s, r, c, -scale * mu_u[r * columns + c, 1])
@@ -479,7 +479,7 @@ def _disagreement(rows, columns, stride, scale, mu_u, mu_c, d_s):  # type: ignor
 
 
 @kernel
-def _messages(rows, columns, stride, s, out):  # type: ignore[no-untyped-def]
+def _messages(rows, columns, stride, s, out):
     half = s.dtype.type(0.5)
     for vertical in range(2):
         for r in range(rows - vertical):
@@ -492,7 +492,7 @@ def _messages(rows, columns, stride, s, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _state_of(rows, columns, stride, messages, s):  # type: ignore[no-untyped-def]
+def _state_of(rows, columns, stride, messages, s):
     for vertical in range(2):
         for r in range(rows - vertical):
             for c in range(columns - 1 + vertical):

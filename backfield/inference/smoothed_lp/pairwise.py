@@ -127,7 +127,7 @@ class PairwiseEngine(SmoothedEngine):
 
 
 @kernel
-def _direct(slot, theta, psi, top):  # type: ignore[no-untyped-def]
+def _direct(slot, theta, psi, top):
     """Turn a table for each place, the neighbour's label first, and take out its largest entry for each own label."""
     L = theta.shape[1]
     for s in range(len(slot)):
@@ -145,7 +145,7 @@ def _direct(slot, theta, psi, top):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _sums(L, psi, l, s, w, q, out):  # type: ignore[no-untyped-def]
+def _sums(L, psi, l, s, w, q, out):
     """Write exp(l(b) - peak) to q and sum_b psi(b, a) q(b) to out; return peak and the smallest sum."""
     peak = l[w, 0]
     for b in range(1, L):
@@ -164,7 +164,7 @@ def _sums(L, psi, l, s, w, q, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _anew(L, theta, slot, l, w, joint, out):  # type: ignore[no-untyped-def]
+def _anew(L, theta, slot, l, w, joint, out):
     """Write m(a) with its own largest term taken out, and the terms theta(a, b) + l(b) to joint."""
     for a in range(L):
         high = l.dtype.type(-np.inf)
@@ -178,7 +178,7 @@ def _anew(L, theta, slot, l, w, joint, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sweep(count, links, order, theta_u, theta, psi, top, tiny, l):  # type: ignore[no-untyped-def]
+def _sweep(count, links, order, theta_u, theta, psi, top, tiny, l):
     L = len(count)
     dtype = l.dtype
     q = np.empty(L, dtype)
@@ -215,9 +215,7 @@ def _sweep(count, links, order, theta_u, theta, psi, top, tiny, l):  # type: ign
 
 
 @kernel
-def _sweep_vjp(  # type: ignore[no-untyped-def]
-    count, links, order, theta, psi, tiny, scale, before, l, d_state, d_unary, d_factors
-):
+def _sweep_vjp(count, links, order, theta, psi, tiny, scale, before, l, d_state, d_unary, d_factors):
     """Undo the stars of a sweep, last first; ``l`` starts as the state after it and is rolled back."""
     L = len(count)
     dtype = l.dtype
@@ -277,7 +275,7 @@ def _sweep_vjp(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _beliefs(count, links, theta_u, l, mu):  # type: ignore[no-untyped-def]
+def _beliefs(count, links, theta_u, l, mu):
     """Write mu(y_v); return the sum of log Z_v."""
     L = len(count)
     value = 0.0
@@ -293,7 +291,7 @@ def _beliefs(count, links, theta_u, l, mu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _factor_beliefs(count, place, theta, l, mu):  # type: ignore[no-untyped-def]
+def _factor_beliefs(count, place, theta, l, mu):
     """Write mu(y_alpha); return the sum of log Z_alpha."""
     L = len(count)
     value = 0.0
@@ -307,7 +305,7 @@ def _factor_beliefs(count, place, theta, l, mu):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _softmax(x):  # type: ignore[no-untyped-def]
+def _softmax(x):
     """Replace x by exp(x) / sum exp(x); return the log of the sum."""
     peak = x[0]
     for a in range(1, len(x)):
@@ -322,7 +320,7 @@ def _softmax(x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _softmax_vjp(mu, d_mu, nu):  # type: ignore[no-untyped-def]
+def _softmax_vjp(mu, d_mu, nu):
     """Write mu (d_mu - mu·d_mu) for each row; nu may be mu."""
     for i in range(len(mu)):
         mean = mu.dtype.type(0)
@@ -333,7 +331,7 @@ def _softmax_vjp(mu, d_mu, nu):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _spread(count, links, unary, factors, d_state):  # type: ignore[no-untyped-def]
+def _spread(count, links, unary, factors, d_state):
     """Add factors(y_v) - unary(y_v) to each message; factors may be empty."""
     L = len(count)
     for i in range(len(unary)):
