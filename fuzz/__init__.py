@@ -1,0 +1,1 @@
+"""Campaigns of mutated files and bad arguments; see README.md."""
