@@ -5,7 +5,7 @@ EXTRAS ?= vision,plots,boost,dask,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs changelog clean
 
 demo: .venv/.installed
 	$(BIN)/backfield demo --out demo
@@ -24,10 +24,13 @@ bench: .venv/.installed
 docs: .venv/.installed
 	$(BIN)/mkdocs build --strict
 
-.venv/.installed: pyproject.toml
+changelog: .venv/.installed
+	$(BIN)/towncrier build --yes
+
+.venv/.installed: pyproject.toml papers/pyproject.toml benchmarks/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' --editable papers --editable benchmarks
 	touch $@
 
 clean:

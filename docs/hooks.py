@@ -107,12 +107,8 @@ def read(name: str) -> dict[str, Any]:
 
 
 def title(name: str) -> str:
-    """Return what an experiment says that it is."""
-    from backfield.experiments._base import lookup, names
-
-    if name == "bench":
-        return "Speed"
-    return lookup(name).title if name in names() else name
+    """Return what a result says that it is."""
+    return "Speed" if name == "bench" else str(read(name)["settings"].get("title", name))
 
 
 def results_index(names: list[str]) -> str:
@@ -149,7 +145,7 @@ def result_page(name: str) -> str:
     if settings.get("left_out"):
         lines += ["", "Not run: " + "; ".join(settings["left_out"]) + "."]
     lines += ["", "## Settings", "", *(f"- {key}: `{settings[key]}`" for key in SHOWN if key in settings)]
-    rest = {key: value for key, value in settings.items() if key not in SHOWN}
+    rest = {key: value for key, value in settings.items() if key not in (*SHOWN, "title")}
     return "\n".join(lines) + "\n\n" + folded("all settings", f"```json\n{json.dumps(rest, indent=1)}\n```")
 
 

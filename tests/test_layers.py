@@ -22,7 +22,7 @@ LAYERS = [
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],
-    ["io", "report", "experiments"],
+    ["io", "report"],
     ["cli"],
     ["__main__"],
 ]

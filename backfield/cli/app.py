@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import typer
 
-from backfield.cli.bench import bench
 from backfield.cli.compare import compare, spread
 from backfield.cli.demo import demo
 from backfield.cli.evaluate import evaluate
@@ -25,11 +24,11 @@ from backfield.cli.gradcheck import gradcheck
 from backfield.cli.infer import infer
 from backfield.cli.list import list_parts
 from backfield.cli.pack import pack
+from backfield.cli.plugged import add_commands
 from backfield.cli.predict import predict
-from backfield.cli.reproduce import reproduce
 from backfield.errors import ClusterError, ConvergenceWarning, InputError
 
-#: Name -> function. A new command is one file and one line here.
+#: Name -> function. A new command is one file and one line here; other distributions bring theirs as entry points.
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "pack": pack,
@@ -40,8 +39,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "infer": infer,
     "list": list_parts,
     "gradcheck": gradcheck,
-    "bench": bench,
-    "reproduce": reproduce,
 }
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -86,6 +83,7 @@ def _app() -> typer.Typer:
     app.callback()(_root)
     for name, function in COMMANDS.items():
         app.command(name)(function)
+    add_commands(app)
     return app
 
 

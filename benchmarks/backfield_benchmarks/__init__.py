@@ -1,0 +1,1 @@
+"""Everything that measures speed: ``backfield bench``, and scripts beside other libraries (``python -m``)."""

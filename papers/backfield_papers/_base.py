@@ -1,0 +1,219 @@
+"""What an experiment is: one table or figure of a paper, measured again.
+
+An experiment is a function of a :class:`Context` in a module of this package, named by a decorator::
+
+    @experiment("d13-fig3", "Error of perturbation against the multiplier")
+    def run(context: Context) -> Outcome: ...
+
+It returns settings (seeds among them), rows with the paper's figure beside ours (``"paper"``, ``"ours"``; ``None`` where
+the paper prints none), and functions that draw pictures. ``context.quick`` asks for a run of seconds; ``context.data`` is a
+folder of data, where one is needed (:func:`need_data`). A long one computes its cells through ``context.cell``, so that a
+run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backfield.errors import InputError
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the caller wants."""
+
+    data: Path | None = None
+    quick: bool = False
+    progress: Callable[[str], None] = lambda message: None
+    #: Threads over examples, or processes over cells.
+    n_jobs: int = 1
+    #: Where finished cells are kept until the whole is done.
+    partial: Path | None = None
+    #: Compute no cell: take those that are done.
+    so_far: bool = False
+
+    def cell(self, key: str, compute: Callable[[], Any]) -> Any:
+        """Return ``compute()``, which must be plain JSON, or what an earlier, unfinished run kept under ``key``."""
+        kept = self._kept()
+        if key not in kept:
+            if self.so_far:
+                raise InputError(f"{key!r} is not done yet and cannot be left out; run without --so-far.")
+            self.progress(key)
+            value = compute()
+            if self.partial is not None:
+                with self.partial.open("a") as file:
+                    entry = {"quick": self.quick, "commit": _commit(), "key": key, "value": value}
+                    file.write(json.dumps(entry) + "\n")
+            return value
+        return kept[key]["value"]
+
+    def wanted(self, key: str) -> bool:
+        """Whether a cell is to be shown; with ``so_far`` only those that are done."""
+        return not self.so_far or key in self._kept()
+
+    def cells(self, tasks: dict[str, tuple[Any, ...]], compute: Callable[..., Any]) -> dict[str, Any]:
+        """Return ``compute(*arguments)`` for each key, as :meth:`cell` does; ``n_jobs`` processes work at once.
+
+        With ``so_far``, keys that are not done are left out.
+        """
+        missing = {key: arguments for key, arguments in tasks.items() if key not in self._kept()}
+        if self.so_far:
+            tasks, missing = {key: arguments for key, arguments in tasks.items() if key not in missing}, {}
+        if self.n_jobs == 1 or len(missing) <= 1:
+            return {key: self.cell(key, partial(compute, *arguments)) for key, arguments in tasks.items()}
+        done: dict[str, Any] = {}
+        spawn = multiprocessing.get_context("spawn")  # threads of numba, PyTorch and LightGBM do not survive a fork
+        with ProcessPoolExecutor(self.n_jobs, spawn) as pool:
+            running = {pool.submit(compute, *arguments): key for key, arguments in missing.items()}
+            for future in as_completed(running):
+                done[running[future]] = self.cell(running[future], future.result)
+        return {key: done[key] if key in done else self.cell(key, dict) for key in tasks}
+
+    def commits(self) -> list[str]:
+        """Return the commits that kept cells were computed with."""
+        return sorted({str(entry["commit"]) for entry in self._kept().values()})
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        if self.partial is None or not self.partial.exists():
+            return {}
+        found = {}
+        for line in self.partial.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:  # the line that was being written when the run was stopped
+                continue
+            if entry["quick"] == self.quick:
+                found[entry["key"]] = entry
+        return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured."""
+
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    #: File name -> function that draws the picture to a path.
+    pictures: dict[str, Callable[[Path], None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A registered experiment."""
+
+    name: str
+    title: str
+    run: Callable[[Context], Outcome]
+
+
+_REGISTRY: dict[str, Experiment] = {}
+
+
+def experiment(name: str, title: str) -> Callable[[Callable[[Context], Outcome]], Callable[[Context], Outcome]]:
+    """Register a function as the experiment ``name``."""
+
+    def register(run: Callable[[Context], Outcome]) -> Callable[[Context], Outcome]:
+        _REGISTRY[name] = Experiment(name, title, run)
+        return run
+
+    return register
+
+
+def names() -> list[str]:
+    """Return the names of all experiments."""
+    import importlib
+    import pkgutil
+
+    import backfield_papers
+
+    for module in pkgutil.iter_modules(backfield_papers.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"backfield_papers.{module.name}")
+    return sorted(_REGISTRY)
+
+
+def lookup(name: str) -> Experiment:
+    """Return an experiment by its name."""
+    if name not in names():
+        raise InputError(f"there is no experiment {name!r}; known: {', '.join(names())}.")
+    return _REGISTRY[name]
+
+
+def reproduce(name: str, context: Context) -> tuple[dict[str, Any], Outcome]:
+    """Run an experiment; return what is written down, ready for JSON, and the outcome with its pictures."""
+    found = lookup(name)
+    start = time.perf_counter()
+    outcome = found.run(context)
+    settings = {"quick": context.quick, "title": found.title, **provenance(), **outcome.settings}
+    if len(commits := context.commits()) > 1:  # the run was stopped, the sources changed, the run went on
+        settings["commits_of_cells"] = commits
+    seconds = round(time.perf_counter() - start, 3)
+    return {"name": name, "settings": settings, "seconds": seconds, "rows": outcome.rows}, outcome
+
+
+def provenance() -> dict[str, Any]:
+    """Return the version, and the commit of the sources where they are in a git repository."""
+    from backfield import __version__
+
+    return {"version": __version__, "commit": _commit()}
+
+
+def _commit() -> str | None:
+    import backfield
+
+    sources = [str(Path(__file__).parent), str(Path(backfield.__file__).parent)]
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", sources[0], *arguments], capture_output=True, text=True, timeout=10)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        # A repository around an installed copy says nothing about it.
+        if not all(git("ls-files", "--", f"{folder}/__init__.py") for folder in sources):
+            return None
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *sources)
+        return git("rev-parse", "HEAD") + (" with changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def need_data(context: Context, what: str) -> Path:
+    """Return the folder of data, or say what has to be there."""
+    if context.data is None:
+        raise InputError(f"this experiment needs --data DIR with {what}.")
+    if not context.data.is_dir():
+        raise InputError(f"{context.data} is not a folder; --data DIR holds {what}.")
+    return context.data
+
+
+def need_torch() -> Any:
+    """Return PyTorch, or say that it is missing."""
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError("this experiment needs PyTorch: pip install 'backfield[torch]'.") from error
+    return torch
+
+
+def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.6) -> tuple[Any, Any]:
+    """Return a matplotlib figure and its (rows, columns) axes, drawn without a display."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("pictures need matplotlib: pip install 'backfield[plots]'.") from error
+    made = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return made, made.subplots(rows, columns, squeeze=False)
+
+
+def save(made: Any, path: Path) -> None:
+    """Write a figure as a small PNG."""
+    made.savefig(path, dpi=90, metadata={"Software": None})
