@@ -3,7 +3,8 @@ import pytest
 
 import backfield as bf
 from backfield import Graph, InputError, Potentials
-from backfield.inference import Gibbs, _gibbs_kernels
+from backfield.inference import Gibbs
+from backfield.inference.sampling import gibbs_kernels
 from backfield.inference.sampling.gibbs import gibbs_chain, gibbs_steps, rng_states, sample
 from tests.models import enumerate_model, random_graph, random_potentials
 
@@ -112,7 +113,7 @@ def test_generator_is_xoshiro256():
         s[0] ^= s[3]
         s[2] ^= t
         s[3] = rotate(s[3], 45)
-        assert _gibbs_kernels._uniform(state) == (expected >> 11) * 2.0**-53
+        assert gibbs_kernels._uniform(state) == (expected >> 11) * 2.0**-53
 
 
 def test_convergence_is_r_hat():
