@@ -5,9 +5,9 @@ EXTRAS ?= vision,plots,boost,dask,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 
-.PHONY: demo test lint bench docs changelog clean
+.PHONY: demo test lint bench docs changelog fuzz torch clean
 
-demo: .venv/.installed
+demo: .venv/.core
 	$(BIN)/backfield demo --out demo
 
 test: .venv/.installed
@@ -24,14 +24,28 @@ bench: .venv/.installed
 docs: .venv/.installed
 	$(BIN)/mkdocs build --strict
 
+SECONDS ?= 600
+fuzz: .venv/.installed
+	$(BIN)/python -m fuzz --seconds $(SECONDS)
+
 changelog: .venv/.installed
 	$(BIN)/towncrier build --yes
 
-.venv/.installed: pyproject.toml papers/pyproject.toml benchmarks/pyproject.toml
+# The demo needs the core and plots; tests and linters need the rest. PyTorch is an extra that nobody has to install: its
+# tests run where it is (`make torch` brings the CPU build, as CI does).
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.venv/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' --editable papers --editable benchmarks
+	$(PIP) --editable '.[plots]'
 	touch $@
+
+.venv/.installed: .venv/.core papers/pyproject.toml benchmarks/pyproject.toml
+	$(PIP) --editable '.[$(EXTRAS)]' --editable papers --editable benchmarks
+	touch $@
+
+torch: .venv/.core
+	$(PIP) torch==2.13.0
 
 clean:
 	rm -rf .venv .numba_cache .pytest_cache .mypy_cache .ruff_cache
