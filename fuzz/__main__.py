@@ -24,9 +24,7 @@ def main() -> int:
     found = 0
     for campaign in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            tally = run_campaign(
-                campaign, Path(folder), seed=arguments.seed, seconds=arguments.seconds / len(chosen)
-            )
+            tally = run_campaign(campaign, Path(folder), seed=arguments.seed, seconds=arguments.seconds / len(chosen))
             _report(campaign.name, tally, Path(folder), arguments.keep)
             found += len(tally.findings)
     print(f"{found} findings")

@@ -263,9 +263,7 @@ class Pictures:
             victim.write_bytes(_huge_png())
         else:
             victim.write_bytes(mutate_bytes(rng, victim.read_bytes()))
-        return lambda: _command(
-            "fit", data, "--model", "grid", "--learner", "lbfgs(max_iter=2)", "-o", folder / "m.bf"
-        )
+        return lambda: _command("fit", data, "--model", "grid", "--learner", "lbfgs(max_iter=2)", "-o", folder / "m.bf")
 
 
 def _huge_png() -> bytes:
