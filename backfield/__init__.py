@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from backfield.estimators.shards import open_shards as open_shards
     from backfield.graph import Graph as Graph
     from backfield.graph import Potentials as Potentials
+    from backfield.graph import Tied as Tied
     from backfield.graph import batch as batch
 
 __version__ = "0.1.0"
@@ -38,7 +39,7 @@ _HOMES = {
     "backfield.estimators.model_file": ("load",),
     "backfield.estimators.pack": ("write_shards",),
     "backfield.estimators.shards": ("open_shards",),
-    "backfield.graph": ("Graph", "Potentials", "batch"),
+    "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [*_HOME]

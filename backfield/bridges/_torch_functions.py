@@ -375,8 +375,8 @@ def _sum_of_squares(x, y):
 def _scale(table: Potentials, scale: Any) -> None:
     """Multiply in place."""
     if scale != 1:
-        table.unary_flat *= scale
-        table.factors_flat *= scale
+        for flat in (table.unary_flat, table.factors_flat):
+            flat *= scale
 
 
 def _vectors(tables: Tables, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray]:

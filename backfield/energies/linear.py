@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from backfield.energies.base import Energy
+from backfield.kernels.arrays import add_row, column_sums
 
-_ROWS_AT_ONCE = 64
-#: Below this many rows numpy's loop over them takes less time than the way round it.
-_FEW = 1000
 #: Of more features there is no Gram matrix: it costs their square per row, and its Cholesky factor their cube.
 _WIDE = 512
 
@@ -32,14 +30,14 @@ class Linear(Energy, name="linear"):
         if features.shape[1] == 0:
             return np.repeat(matrix[-1:], features.shape[0], axis=0)
         scores = np.asarray(features @ matrix[:-1])
-        _add_row(scores, matrix[-1])
+        add_row(scores, matrix[-1])
         return scores
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return features' d_scores, and their sum for the intercept."""
         d_matrix = np.asarray(features.T @ d_scores, dtype=np.float64)
         if intercept:
-            d_matrix = np.concatenate([d_matrix, _column_sums(d_scores)[None]])
+            d_matrix = np.concatenate([d_matrix, column_sums(d_scores)[None]], dtype=np.float64)
         return d_matrix.reshape(-1)
 
     def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
@@ -72,7 +70,7 @@ class Constant(Energy, name="constant"):
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the adjoints."""
-        return _column_sums(d_scores)
+        return column_sums(d_scores).astype(np.float64, copy=False)
 
     def gram(self, features: Any, intercept: bool) -> np.ndarray:
         """Return the number of rows."""
@@ -94,19 +92,3 @@ class Zero(Energy, name="zero"):
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return nothing."""
         return np.empty(0)
-
-
-def _column_sums(array: np.ndarray) -> np.ndarray:
-    """Return the sums of narrow columns, by BLAS: several times faster than numpy's sum over rows."""
-    return np.asarray(np.ones(len(array), array.dtype) @ array, dtype=np.float64)
-
-
-def _add_row(array: np.ndarray, row: np.ndarray) -> None:
-    """Add a row to every row in place; numpy's loop over a short row is slow, so that many are taken as one."""
-    if len(array) < _FEW:
-        array += row
-        return
-    whole = len(array) - len(array) % _ROWS_AT_ONCE
-    wide = array[:whole].reshape(-1, _ROWS_AT_ONCE * len(row))
-    wide += np.tile(row, _ROWS_AT_ONCE)
-    array[whole:] += row

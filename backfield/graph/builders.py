@@ -30,7 +30,10 @@ def grid(rows: int, columns: int, labels: int = 2, neighbours: int = 4) -> Graph
     index = np.arange(height * width).reshape(height, width)
     diagonals = [(index[:-1, :-1], index[1:, 1:]), (index[:-1, 1:], index[1:, :-1])]
     edges = [np.stack([a.ravel(), b.ravel()], axis=1) for a, b in diagonals]
-    return _pairwise(counts, np.concatenate([lattice._scope.reshape(-1, 2), *edges]))
+    graph = _pairwise(counts, np.concatenate([lattice._scope.reshape(-1, 2), *edges]))
+    sizes = [group.n_factors for group in lattice.groups] + [len(each) for each in edges]
+    graph._group_sizes = tuple(zip(("horizontal", "vertical", "down-right", "down-left"), sizes, strict=True))
+    return graph
 
 
 def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequence[int] = 2) -> Graph:

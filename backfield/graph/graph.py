@@ -45,6 +45,24 @@ class Layout(NamedTuple):
     inc: np.ndarray  # (S,) ... in rising order of the slot
 
 
+class FactorGroup(NamedTuple):
+    """Factors ``start .. stop - 1``, for which :class:`~backfield.graph.Potentials` holds one thing: tables, a tied group, ...
+
+    ``arity`` and ``shape`` (of one table) are ``None`` where the factors of the group have different ones.
+    """
+
+    name: str
+    start: int
+    stop: int
+    arity: int | None
+    shape: tuple[int, ...] | None
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return self.stop - self.start
+
+
 class Graph:
     """Variables ``0 .. n-1`` with ``labels[i]`` labels each, and factors over them.
 
@@ -73,6 +91,8 @@ class Graph:
 
     #: Where the variables of each graph of a union start, and their number; ``None`` for a graph that is not one.
     parts: np.ndarray | None = None
+    #: Name and number of factors of each group, where there is more than one.
+    _group_sizes: tuple[tuple[str, int], ...] | None = None
 
     def __init__(self, labels: Sequence[int], factors: Iterable[Sequence[int]] = ()) -> None:
         counts = _label_counts(labels)
@@ -109,7 +129,9 @@ class Graph:
         graph = cls.__new__(cls)
         graph.labels = labels
         graph.shape = (rows, columns)
-        graph.n_factors = rows * (columns - 1) + (rows - 1) * columns
+        across, down = rows * (columns - 1), (rows - 1) * columns
+        graph.n_factors = across + down
+        graph._group_sizes = (("horizontal", across), ("vertical", down))
         graph.n_slots = 2 * graph.n_factors
         return graph
 
@@ -223,6 +245,24 @@ class Graph:
             )
         )
 
+    @cached_property
+    def groups(self) -> tuple[FactorGroup, ...]:
+        """The groups of factors: contiguous ranges that together hold every factor once."""
+        sizes = self._group_sizes or (("", self.n_factors),)
+        stops = np.cumsum([size for _, size in sizes]).tolist()
+        return tuple(self._group(name, stop - size, stop) for (name, size), stop in zip(sizes, stops, strict=True))
+
+    def _group(self, name: str, start: int, stop: int) -> FactorGroup:
+        if self.n_labels is not None and (self.arity is not None or start == stop):
+            arity = self.arity or 2
+            return FactorGroup(name, start, stop, arity, (self.n_labels,) * arity)
+        sizes = np.diff(self._scope_ptr[start : stop + 1])
+        if len(sizes) == 0 or (sizes != sizes[0]).any():
+            return FactorGroup(name, start, stop, None, None)
+        counts = self.labels[self._scope[self._scope_ptr[start] : self._scope_ptr[stop]]].reshape(len(sizes), -1)
+        shape = tuple(counts[0].tolist()) if (counts == counts[0]).all() else None
+        return FactorGroup(name, start, stop, int(sizes[0]), shape)
+
     def compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
         """Return what ``build`` made of this graph when ``key`` was first asked for (orders, index arrays)."""
         memo = self.__dict__.setdefault("_memo", {})
@@ -245,18 +285,24 @@ class Graph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        return self is other or (
-            self.n_slots == other.n_slots
-            and np.array_equal(self.labels, other.labels)
-            and np.array_equal(self._scope_ptr, other._scope_ptr)
-            and np.array_equal(self._scope, other._scope)
-        )
+        if self is other:
+            return True
+        if self.n_slots != other.n_slots or not np.array_equal(self.labels, other.labels):
+            return False
+        same_grid = self.shape is not None and self.shape == other.shape  # whose scopes need not be written out
+        return same_grid or (np.array_equal(self._scope_ptr, other._scope_ptr) and np.array_equal(self._scope, other._scope))
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        # Sizes only: nothing is written out for it, and graphs of one size that differ are told apart by ==.
+        return hash((self.n_variables, self.n_factors, self.n_slots, int(self.labels[0]), int(self.labels[-1])))
 
 
-def union(graphs: Sequence[Graph]) -> Graph:
-    """Return the disjoint union of graphs: variables and factors follow one another."""
+def union(graphs: Sequence[Graph], merge: bool = True) -> Graph:
+    """Return the disjoint union of graphs: variables and factors follow one another.
+
+    Where every graph has one group and their tables have one shape (chains), the union has one group; else, and without
+    ``merge``, the groups follow one another.
+    """
     if not graphs:
         raise InputError("a batch needs at least one graph.")
     starts = np.cumsum([0] + [graph.n_variables for graph in graphs])
@@ -266,6 +312,10 @@ def union(graphs: Sequence[Graph]) -> Graph:
     labels = np.concatenate([graph.labels for graph in graphs])
     graph = Graph._from_arrays(labels, np.append(ptr, slots[-1]).astype(np.int64), scope.astype(np.int64))
     graph.parts = starts
+    groups = [group for part in graphs for group in part.groups]
+    alike = len(groups) == len(graphs) and len({group.shape for group in groups if group.n_factors}) <= 1
+    if not (merge and alike):
+        graph._group_sizes = tuple((group.name, group.n_factors) for group in groups)
     return graph
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.graph.graph import Graph, union
+from backfield.graph.graph import FactorGroup, Graph, union
+from backfield.graph.groups import Group, Tables, Tied, bound
+from backfield.graph.labeling import factor_entries, one_hot
 
 
 class Potentials:
-    """One table per variable and one per factor: log-potentials, marginals, or their adjoints.
+    """One table per variable, and one thing per group of factors: log-potentials, marginals, or their adjoints.
 
     Parameters
     ----------
@@ -20,32 +23,63 @@ class Potentials:
     unary : (n, L) array, or list of arrays (L_i,)
     factors : (F, L, ..., L) array, or list of arrays shaped by the label counts of the scope
         Axes follow the scope. ``-inf`` forbids a configuration; NaN and ``+inf`` are refused.
+    groups : list, optional
+        Instead of ``factors``: for each of ``graph.groups`` its tables, as in ``factors``, or a :class:`Tied`.
     """
 
-    def __init__(self, graph: Graph, unary: Any, factors: Any = ()) -> None:
+    def __init__(self, graph: Graph, unary: Any, factors: Any = None, *, groups: Sequence[Any] | None = None) -> None:
         if not isinstance(graph, Graph):
             raise InputError(f"potentials need a Graph, got {type(graph).__name__}.")
+        if groups is not None and factors is not None:
+            raise InputError("give potentials factors= or groups=, not both.")
         self.graph = graph
         rows: list[tuple[int, ...]] | None = None
         if graph.n_labels is None:
             rows = [(int(count),) for count in graph.labels]
         self.unary_flat = _flatten(unary, (graph.n_variables, graph.n_labels), rows, "unary")
-        uniform, shapes = _factor_shapes(graph)
-        self.factors_flat = _flatten(factors, uniform, shapes, "factors")
-        dtype = np.result_type(self.unary_flat, self.factors_flat) if graph.n_factors else self.unary_flat.dtype
+        if groups is None:
+            uniform, shapes = _factor_shapes(graph)
+            self._tables = _flatten(() if factors is None else factors, uniform, shapes, "factors")
+            parts = [self._tables]
+        else:
+            self._groups = _read_groups(graph, groups)
+            parts = [group.vector() for group in self._groups]
+        dtype = np.result_type(self.unary_flat, *parts) if graph.n_factors else self.unary_flat.dtype
         self.unary_flat = self.unary_flat.astype(dtype, copy=False)
-        self.factors_flat = self.factors_flat.astype(dtype, copy=False)
+        if self._groups is None:
+            self._tables = parts[0].astype(dtype, copy=False)
+        else:
+            self._set_groups(tuple(group.astype(dtype) for group in self._groups))
         _check_values(self)
 
     #: Whether it is known that no entry is forbidden; False where nobody has looked.
     known_finite: bool = False
+    #: Groups, where one of them is not of tables.
+    _groups: tuple[Group, ...] | None = None
+    #: The tables of all factors, flat; of other groups only once they are written out.
+    _tables: np.ndarray | None = None
 
     @classmethod
     def from_flat(cls, graph: Graph, unary_flat: np.ndarray, factors_flat: np.ndarray) -> Self:
         """Wrap flat arrays without a check or a copy."""
         out = cls.__new__(cls)
-        out.graph, out.unary_flat, out.factors_flat = graph, unary_flat, factors_flat
+        out.graph, out.unary_flat, out._tables = graph, unary_flat, factors_flat
         return out
+
+    @classmethod
+    def from_groups(cls, graph: Graph, unary_flat: np.ndarray, groups: Sequence[Group]) -> Self:
+        """Wrap flat unary tables and one thing per group without a check."""
+        out = cls.__new__(cls)
+        out.graph, out.unary_flat = graph, unary_flat
+        out._set_groups(tuple(groups))
+        return out
+
+    def _set_groups(self, groups: tuple[Group, ...]) -> None:
+        """Keep groups; where all hold tables, as one array."""
+        if all(isinstance(group, Tables) for group in groups):
+            self._groups, self._tables = None, _joined(groups, self.dtype)
+        else:
+            self._groups = groups
 
     @property
     def unary(self) -> Any:
@@ -54,6 +88,14 @@ class Potentials:
             return self.unary_flat.reshape(self.graph.n_variables, self.graph.n_labels)
         ptr = np.cumsum(self.graph.labels)[:-1]
         return np.split(self.unary_flat, ptr)
+
+    @property
+    def factors_flat(self) -> np.ndarray:
+        """The tables of all factors, flat: the one place where groups are written out."""
+        if self._tables is None:
+            assert self._groups is not None
+            self._tables = _joined(self._groups, self.dtype)
+        return self._tables
 
     @property
     def factors(self) -> Any:
@@ -65,6 +107,32 @@ class Potentials:
         return [self.factors_flat[ptr[c] : ptr[c + 1]].reshape(shape) for c, shape in enumerate(shapes or [])]
 
     @property
+    def groups(self) -> tuple[Group, ...]:
+        """What is held for each of ``graph.groups``; tables are views."""
+        if self._groups is not None:
+            return self._groups
+        assert self._tables is not None
+        at = _group_ptr(self.graph) if len(self._tables) else [0] * (len(self.graph.groups) + 1)
+        spans = zip(at[:-1], at[1:], self.graph.groups, strict=True)
+        return tuple(Tables(self._tables[start:stop], group.n_factors) for start, stop, group in spans)
+
+    @property
+    def has_tables_only(self) -> bool:
+        """Whether every group holds a table per factor."""
+        return self._groups is None
+
+    def written_out(self) -> Potentials:
+        """Return the same potentials with a table for every factor (the same object where they have)."""
+        return self if self._groups is None else Potentials.from_flat(self.graph, self.unary_flat, self.factors_flat)
+
+    def contract(self, d_theta: Potentials) -> Potentials:
+        """Return an adjoint in the kinds of these potentials; one of tables is contracted where these are not tables."""
+        if self._groups is None or not d_theta.has_tables_only:
+            return d_theta
+        pairs = zip(self._groups, d_theta.groups, strict=True)
+        return Potentials.from_groups(self.graph, d_theta.unary_flat, [mine.vjp(d.write_out()) for mine, d in pairs])
+
+    @property
     def dtype(self) -> np.dtype:
         """Type of the numbers."""
         return self.unary_flat.dtype
@@ -73,19 +141,35 @@ class Potentials:
         """Return the same numbers in another type (the same object where nothing changes)."""
         if self.dtype == np.dtype(dtype):
             return self
-        return Potentials.from_flat(self.graph, self.unary_flat.astype(dtype), self.factors_flat.astype(dtype))
+        unary = self.unary_flat.astype(dtype)
+        if self._groups is not None:
+            return Potentials.from_groups(self.graph, unary, [group.astype(dtype) for group in self._groups])
+        return Potentials.from_flat(self.graph, unary, self.factors_flat.astype(dtype))
+
+    def with_unary(self, unary_flat: np.ndarray) -> Potentials:
+        """Return potentials with other unary tables and the same groups."""
+        if self._groups is None:
+            return Potentials.from_flat(self.graph, unary_flat, self.factors_flat)
+        return Potentials.from_groups(self.graph, unary_flat, self._groups)
 
     def vector(self) -> np.ndarray:
-        """All numbers in one array: unary tables, then factor tables."""
-        return np.concatenate([self.unary_flat, self.factors_flat])
+        """All numbers in one array: unary tables, then those of each group (tables; those and the scales of tied groups)."""
+        if self._groups is None:
+            return np.concatenate([self.unary_flat, self.factors_flat])
+        return np.concatenate([self.unary_flat, *(group.vector() for group in self._groups)])
 
     def like(self, vector: np.ndarray) -> Potentials:
-        """Return potentials of the same graph from one array laid out as by :meth:`vector`."""
+        """Return potentials of the same graph and kinds from one array laid out as by :meth:`vector`."""
         vector = np.asarray(vector)
         cut = len(self.unary_flat)
-        if vector.shape != (cut + len(self.factors_flat),):
-            raise InputError(f"need {cut + len(self.factors_flat)} numbers, got shape {vector.shape}.")
-        return Potentials.from_flat(self.graph, vector[:cut], vector[cut:])
+        sizes = [len(self.factors_flat)] if self._groups is None else [len(group.vector()) for group in self._groups]
+        if vector.shape != (cut + sum(sizes),):
+            raise InputError(f"need {cut + sum(sizes)} numbers, got shape {vector.shape}.")
+        if self._groups is None:
+            return Potentials.from_flat(self.graph, vector[:cut], vector[cut:])
+        parts = np.split(vector[cut:], np.cumsum(sizes)[:-1])
+        moved = [group.like(part) for group, part in zip(self._groups, parts, strict=True)]
+        return Potentials.from_groups(self.graph, vector[:cut], moved)
 
     def dot(self, other: Potentials) -> float:
         """Inner product over all tables, with ``0 * -inf = 0``."""
@@ -96,33 +180,133 @@ class Potentials:
         layout = self.graph.layout
         exact = np.result_type(self.dtype, np.float64)
         total = self.unary_flat[layout.var_ptr[:-1] + labels].sum(dtype=exact)
-        if self.graph.n_factors:
-            entry = np.add.reduceat(labels[layout.scope] * layout.stride, layout.scope_ptr[:-1])
+        if self.graph.n_factors == 0:
+            return total.item()
+        entry = np.add.reduceat(labels[layout.scope] * layout.stride, layout.scope_ptr[:-1])
+        if self._groups is None:
             total = total + self.factors_flat[layout.table_ptr[:-1] + entry].sum(dtype=exact)
+        else:
+            for values, entries, starts in self._each(entry):
+                total = total + values.pick(entries, starts).sum(dtype=exact)
         return total.item()
+
+    def indicators(self, labels: np.ndarray) -> Potentials:
+        """Return f(labels), the gradient of :meth:`score`, in these kinds and this type; hidden (-1) ones are zero."""
+        if self._groups is None:
+            unary, factors = (part.astype(self.dtype, copy=False) for part in one_hot(self.graph, labels))
+            return Potentials.from_flat(self.graph, unary, factors)
+        layout = self.graph.layout
+        known = labels >= 0
+        unary = np.zeros_like(self.unary_flat)
+        unary[layout.var_ptr[:-1][known] + labels[known]] = 1
+        entries, complete = factor_entries(self.graph, labels)
+        ones, entry = complete.astype(self.dtype), np.where(complete, entries - layout.table_ptr[:-1], 0)
+        spans = zip(self._each(entry), self.graph.groups, strict=True)
+        groups = [values.pick_vjp(at, starts, ones[span.start : span.stop]) for (values, at, starts), span in spans]
+        return Potentials.from_groups(self.graph, unary, groups)
+
+    def _each(self, entry: np.ndarray) -> Iterator[tuple[Group, np.ndarray, np.ndarray]]:
+        """Yield each group with the entries of its factors' tables, and where the tables start in the group."""
+        table_ptr = self.graph.layout.table_ptr
+        for values, span in zip(self.groups, self.graph.groups, strict=True):
+            yield values, entry[span.start : span.stop], table_ptr[span.start : span.stop] - table_ptr[span.start]
 
     @property
     def is_finite(self) -> bool:
         """Whether no entry is forbidden (-inf): almost always answered by one sum."""
         if self.known_finite:
             return True
+        if self._groups is not None:
+            return bool(np.isfinite(self.unary_flat).all()) and all(group.is_finite for group in self._groups)
         total = self.unary_flat.sum() + self.factors_flat.sum()
         return bool(np.isfinite(total) or (np.isfinite(self.unary_flat).all() and np.isfinite(self.factors_flat).all()))
 
     def verify(self) -> None:
         """Refuse numbers that are none: asked by methods that come across them; who makes potentials has looked."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ if self._groups is None else {k: v for k, v in self.__dict__.items() if k != "_tables"}
+
     def __repr__(self) -> str:
         return f"Potentials({self.graph!r}, {self.dtype})"
 
 
 def batch(thetas: Sequence[Potentials]) -> Potentials:
-    """Return the disjoint union of several potentials."""
+    """Return the disjoint union of several potentials; groups tied to one and the same array of tables become one group."""
     if not isinstance(thetas, Sequence) or not all(isinstance(theta, Potentials) for theta in thetas):
         raise InputError("a batch is made of a list of Potentials.")
-    graph = union([theta.graph for theta in thetas])
+    shared = _shared_group(thetas)
+    tables = all(theta.has_tables_only for theta in thetas)
+    graph = union([theta.graph for theta in thetas], merge=tables or shared is not None)
     unary = np.concatenate([theta.unary_flat for theta in thetas])
-    return Potentials.from_flat(graph, unary, np.concatenate([theta.factors_flat for theta in thetas]))
+    if tables:
+        return Potentials.from_flat(graph, unary, np.concatenate([theta.factors_flat for theta in thetas]))
+    if shared is not None and len(graph.groups) == 1:
+        return Potentials.from_groups(graph, unary, [shared])
+    graph = union([theta.graph for theta in thetas], merge=False)
+    return Potentials.from_groups(graph, unary, [group for theta in thetas for group in theta.groups])
+
+
+def _shared_group(thetas: Sequence[Potentials]) -> Tied | None:
+    """Return the group of all factors where each of the potentials has one, tied to the same tables; else None."""
+    groups = [group for theta in thetas for group in theta.groups]
+    first = groups[0] if groups else None
+    if len(groups) != len(thetas) or not isinstance(first, Tied):
+        return None
+    scales = []
+    for group in groups:
+        if not isinstance(group, Tied) or group.tables is not first.tables or group.fixed_scales != first.fixed_scales:
+            return None
+        scales.append(group.scales)
+    if any((each is None) != (first.scales is None) for each in scales):
+        return None
+    joined = None if first.scales is None else np.concatenate(scales)
+    return replace(first, scales=joined, n_factors=sum(group.n_factors for group in groups))
+
+
+def _read_groups(graph: Graph, groups: Sequence[Any]) -> tuple[Group, ...]:
+    """Return one checked group for each of ``graph.groups``."""
+    spans = graph.groups
+    if graph.n_factors == 0 and len(groups) == 0:
+        groups = [() for _ in spans]
+    if len(groups) != len(spans):
+        names = ", ".join(f"{span.name or 'factors'} ({span.n_factors})" for span in spans)
+        raise InputError(
+            f"groups must hold {len(spans)} entries, one for each group of the graph: {names}; got {len(groups)}."
+        )
+    out: list[Group] = []
+    for number, (values, span) in enumerate(zip(groups, spans, strict=True)):
+        if isinstance(values, Tied):
+            out.append(bound(values, span, number))
+        else:
+            uniform, shapes = _group_shapes(graph, span)
+            flat = _flatten(values, uniform, shapes, f"groups[{number}]")
+            if flat.size and not np.max(flat) < np.inf:
+                raise InputError(f"groups[{number}] holds NaN or +inf; potentials are finite or -inf.")
+            out.append(Tables(flat, span.n_factors))
+    return tuple(out)
+
+
+def _group_shapes(graph: Graph, span: FactorGroup) -> tuple[tuple[int, ...] | None, list[tuple[int, ...]] | None]:
+    if span.shape is not None:
+        return (span.n_factors, *span.shape), None
+    scopes = graph.factors[span.start : span.stop]
+    return None, [tuple(int(graph.labels[i]) for i in scope) for scope in scopes]
+
+
+def _group_ptr(graph: Graph) -> list[int]:
+    """Return where the tables of each group start in the flat tables, and their number."""
+    shapes = [group.shape for group in graph.groups if group.shape is not None]
+    if len(shapes) == len(graph.groups):
+        sizes = [group.n_factors * int(np.prod(shape)) for group, shape in zip(graph.groups, shapes, strict=True)]
+        return [0, *np.cumsum(sizes).tolist()]
+    ptr = graph.layout.table_ptr
+    return [0, *(int(ptr[group.stop]) for group in graph.groups)]
+
+
+def _joined(groups: Sequence[Group], dtype: np.dtype) -> np.ndarray:
+    parts = [group.write_out() for group in groups]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(dtype, copy=False)
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> Any:
@@ -178,7 +362,8 @@ def _numbers(table: Any, what: str) -> np.ndarray:
 
 def _check_values(theta: Potentials) -> None:
     layout = theta.graph.layout if theta.graph.n_labels is None or theta.graph.arity is None else None
-    for what, flat in (("unary", theta.unary_flat), ("factors", theta.factors_flat)):
+    tables = [("factors", theta.factors_flat)] if theta.has_tables_only else []  # other groups were checked one by one
+    for what, flat in [("unary", theta.unary_flat), *tables]:
         if flat.size == 0 or np.max(flat) < np.inf:  # False for NaN too
             continue
         bad = int(np.flatnonzero(~(flat < np.inf))[0])
