@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
 
 class FactorGroup(NamedTuple):
-    """Factors ``start .. stop - 1``, for which :class:`~backfield.graph.Potentials` holds one thing: tables, a tied group, ...
+    """Factors ``start .. stop - 1``, for which :class:`~backfield.graph.Potentials` holds one thing (tables, tied).
 
     ``arity`` and ``shape`` (of one table) are ``None`` where the factors of the group have different ones.
     """
