@@ -6,7 +6,7 @@ spec, and the spec parses back to an equal part::
     tree_reweighted(n_iter=20, rho=0.5)
 
 The command line, model files and reports speak this one language. A spec holds Python literals only,
-so that reading one never runs code.
+so that reading one never runs code. A name that no room has may come from a plugin (see ``backfield.plugins``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import sys
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from backfield import plugins
 from backfield.errors import InputError
 
 _REGISTRY: dict[str, dict[str, type[Component]]] = {}
@@ -40,6 +43,7 @@ class Component:
         super().__init_subclass__(**kwargs)
         if name is not None:
             cls.name = name
+            _refuse_taken(cls)
             _REGISTRY.setdefault(cls.room, {})[name] = cls
 
     def __repr__(self) -> str:
@@ -73,33 +77,69 @@ def _same(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default)
 
 
+def _refuse_taken(cls: type[Component]) -> None:
+    """Refuse the name of another class; the same class, defined again, takes the place of the old one."""
+    other = _REGISTRY.get(cls.room, {}).get(cls.name)
+    if other is not None and _origin(other) != _origin(cls):
+        raise InputError(
+            f"the name {cls.name!r} in {cls.room} is taken by {other.__module__}.{other.__qualname__}; "
+            f"{cls.__module__}.{cls.__qualname__} needs another one."
+        )
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    """Where a class is defined: a file may be imported under two names."""
+    module = sys.modules.get(cls.__module__)
+    return getattr(module, "__file__", None) or cls.__module__, cls.__qualname__
+
+
 def names(room: str) -> list[str]:
-    """Names of the parts of a room, in the order in which they were registered."""
-    return list(_parts(room))
-
-
-def _parts(room: str) -> dict[str, type[Component]]:
-    """Return the parts of a room, which register themselves when it is imported."""
-    if importlib.util.find_spec(f"backfield.{room}") is not None:
-        importlib.import_module(f"backfield.{room}")
-    return _REGISTRY.get(room, {})
+    """Names of the parts of a room, those of plugins too, in the order in which they were registered."""
+    _open(room)
+    plugins.load_all()
+    return list(_REGISTRY.get(room, {}))
 
 
 def rooms() -> list[str]:
-    """Names of the rooms that hold registered parts."""
+    """Names of the rooms that hold registered parts, those of plugins too."""
+    plugins.load_all()
     return list(_REGISTRY)
 
 
+def _open(room: str) -> None:
+    """Import a room, whose parts then register themselves."""
+    if importlib.util.find_spec(f"backfield.{room}") is not None:
+        importlib.import_module(f"backfield.{room}")
+
+
 def lookup(room: str, name: str) -> type[Component]:
-    """Return the class registered under ``name`` in ``room``."""
-    known = _REGISTRY.get(room, {})
-    if name not in known:
-        known = _parts(room)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
-        raise InputError(f"there is no {name!r} in {room}; {hint}")
-    return known[name]
+    """Return the class registered under ``name`` in ``room``; plugins are loaded if there is none."""
+    return _REGISTRY[find_room(name, [room])][name]
+
+
+def find_room(name: str, among: Sequence[str]) -> str:
+    """Return the first of some rooms that has the part ``name``; plugins are loaded if none has."""
+    found = next((room for room in among if _has(room, name)), None)
+    if found is None:
+        plugins.load_all()
+        found = next((room for room in among if _has(room, name)), None)
+    if found is None:
+        raise InputError(_unknown(name, among))
+    return found
+
+
+def _unknown(name: str, among: Sequence[str]) -> str:
+    known = [part for room in among for part in names(room)]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    where = f"in {among[0]}" if len(among) == 1 else f"among {' and '.join(among)}"
+    return f"there is no {name!r} {where}; {hint} Or is a plugin missing (--plugin, {plugins.ENVIRONMENT})?"
+
+
+def _has(room: str, name: str) -> bool:
+    if name not in _REGISTRY.get(room, {}):
+        _open(room)
+    return name in _REGISTRY.get(room, {})
 
 
 def parse(spec: str) -> tuple[str, list[Any], dict[str, Any]]:

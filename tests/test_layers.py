@@ -11,6 +11,7 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors"],
+    ["plugins"],
     ["kernels", "registry"],
     ["graph"],
     ["oracles", "map_solvers", "losses", "datasets", "features"],

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from backfield.cli.compare import compare, spread
+from backfield.cli.compare import compare
 from backfield.cli.demo import demo
 from backfield.cli.evaluate import evaluate
 from backfield.cli.fit import fit
@@ -24,7 +24,7 @@ from backfield.cli.gradcheck import gradcheck
 from backfield.cli.infer import infer
 from backfield.cli.list import list_parts
 from backfield.cli.pack import pack
-from backfield.cli.plugged import add_commands
+from backfield.cli.plugged import Commands
 from backfield.cli.predict import predict
 from backfield.errors import ClusterError, ConvergenceWarning, InputError
 
@@ -70,7 +70,7 @@ def _invoke(arguments: list[str]) -> int:
     # Not app(): that would print errors in a box, and an empty line on Ctrl-C.
     try:
         command = typer.main.get_command(_app())
-        with command.make_context("backfield", spread(list(arguments)), obj=list(arguments)) as context:
+        with command.make_context("backfield", list(arguments), obj=list(arguments)) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as stop:
@@ -79,11 +79,10 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=_help(), invoke_without_command=True)
-    app.callback()(_root)
+    app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, help=_help())
+    app.callback(invoke_without_command=True)(_root)
     for name, function in COMMANDS.items():
         app.command(name)(function)
-    add_commands(app)
     return app
 
 
@@ -96,14 +95,39 @@ def _help() -> str:
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE.py", help="File or module whose parts to load first; may be repeated."),
+    ] = None,
 ) -> None:
     if version:
         from backfield import __version__
 
         typer.echo(f"backfield {__version__}")
         raise typer.Exit
+    if plugin:
+        _load_plugins(context, plugin)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def _load_plugins(context: typer.Context, sources: list[str]) -> None:
+    """Load plugins, and name them in the environment until the command ends: its worker processes need them, too."""
+    from backfield import plugins
+
+    before = os.environ.get(plugins.ENVIRONMENT)
+    paths = [os.path.abspath(source) if plugins.is_file(source) else source for source in sources]
+    for path in paths:
+        plugins.load(path)
+    os.environ[plugins.ENVIRONMENT] = os.pathsep.join([*plugins.named(), *paths])
+    context.call_on_close(lambda: _restore(plugins.ENVIRONMENT, before))
+
+
+def _restore(variable: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = value
 
 
 def _explain(error: Exception) -> int:

@@ -11,7 +11,7 @@ from backfield.energies import Network
 from backfield.energies.network import is_module
 from backfield.errors import InputError
 from backfield.objectives import jgmt_alias
-from backfield.registry import Component, get, names
+from backfield.registry import Component, find_room, get, parse
 
 #: Which rooms a parameter may name a part of.
 ROOMS = {
@@ -35,12 +35,7 @@ def part_of(parameter: str, spec: Any) -> Component:
     if alias is not None:
         spec = alias.loss
     rooms = ROOMS[parameter]
-    if isinstance(spec, str):
-        name = spec.split("(")[0].strip()
-        for room in rooms:
-            if name in names(room):
-                return get(room, spec)
-    return get(rooms[0], spec)
+    return get(find_room(parse(spec)[0], rooms) if isinstance(spec, str) else rooms[0], spec)
 
 
 class SpecParams(BaseEstimator):

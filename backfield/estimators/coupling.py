@@ -20,7 +20,7 @@ from sklearn.base import clone
 from backfield.api import make_setting
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.objectives import get_objective
-from backfield.registry import get, names, parse
+from backfield.registry import find_room, get, parse
 
 #: For objectives that L-BFGS cannot follow: a direction without a value, or a value with kinks.
 ASCENT = "ascent(max_iter=300)"
@@ -44,17 +44,10 @@ class Cell:
 
 def column_params(spec: str) -> dict[str, Any]:
     """Return the parameters of an estimator that decode as a column says."""
-    name = parse(spec)[0]
-    if name in names("inference"):
+    room = find_room(parse(spec)[0], ("inference", "map_solvers", "decoders"))
+    if room == "inference":
         return {"inference": spec, "decoder": "max_marginal"}
-    if name in names("map_solvers"):
-        return {"decoder": f"map(solver={spec!r})"}
-    if name in names("decoders"):
-        return {"decoder": spec}
-    raise InputError(
-        f"there is no {name!r} to decode with: a column is an inference method, a MAP solver or a decoder "
-        "('backfield list' shows all)."
-    )
+    return {"decoder": spec if room == "decoders" else f"map(solver={spec!r})"}
 
 
 def row_params(spec: str, through: str | None, learner: str | None) -> dict[str, Any]:

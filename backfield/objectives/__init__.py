@@ -1,8 +1,5 @@
 """theta, labels -> value, d_theta."""
 
-from difflib import get_close_matches as _close
-
-from backfield.errors import InputError as _InputError
 from backfield.losses import Loss as _Loss
 from backfield.objectives.base import Objective as Objective
 from backfield.objectives.base import Seen as Seen
@@ -21,8 +18,8 @@ from backfield.objectives.perturb_and_map import PerturbAndMapLikelihood as Pert
 from backfield.objectives.piecewise import Piecewise as Piecewise
 from backfield.objectives.pseudolikelihood import Pseudolikelihood as Pseudolikelihood
 from backfield.objectives.surrogate_likelihood import SurrogateLikelihood as SurrogateLikelihood
+from backfield.registry import find_room as _find_room
 from backfield.registry import get as _get
-from backfield.registry import names as _names
 from backfield.registry import parse as _parse
 
 
@@ -35,12 +32,7 @@ def get_objective(loss: object) -> Objective:
     alias = jgmt_alias(loss)
     if alias is not None:
         return get_objective(alias.loss)
-    name = _parse(loss)[0] if isinstance(loss, str) else ""
-    if name in _names("objectives"):
-        return _get("objectives", loss)
-    if name and name not in _names("losses"):
-        known = _names("losses") + _names("objectives")
-        near = _close(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
-        raise _InputError(f"there is no {name!r} among losses and objectives; {hint}")
-    return Marginal(_get("losses", loss))
+    if not isinstance(loss, str):
+        return Marginal(_get("losses", loss))
+    room = _find_room(_parse(loss)[0], ("losses", "objectives"))
+    return _get(room, loss) if room == "objectives" else Marginal(_get(room, loss))

@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from backfield.cli import plugged
+from backfield import plugins
 from backfield.cli.app import COMMANDS
 
 
@@ -13,8 +13,8 @@ def install(monkeypatch):
     """Return a function that makes entry points (name=value) the only ones installed."""
 
     def install(**points):
-        found = [EntryPoint(name, value, plugged.GROUP) for name, value in points.items()]
-        monkeypatch.setattr(plugged, "entry_points", lambda group: found if group == plugged.GROUP else [])
+        found = [EntryPoint(name, value, plugins.COMMANDS) for name, value in points.items()]
+        monkeypatch.setattr(plugins, "entry_points", lambda group: found if group == plugins.COMMANDS else [])
 
     return install
 
@@ -41,7 +41,8 @@ def test_a_command_that_is_not_installed_says_how_to_get_it(install, call, comma
 def test_a_package_brings_a_command(install, call):
     install(greet=f"{__name__}:greet")
     assert call("greet", "you", "--loud") == (0, "hello you!\n", "")
-    assert "Greet somebody" in call("--help")[1]
+    assert "Greet somebody" in call("greet", "--help")[1]
+    assert "greet" in call("--help")[1]
 
 
 def test_a_broken_package_breaks_its_own_command_only(install, call):
@@ -49,7 +50,7 @@ def test_a_broken_package_breaks_its_own_command_only(install, call):
     code, out, err = call("greet", "you")
     assert (code, out) == (2, "")
     assert (
-        err.startswith("backfield: 'greet' (no_such_module:greet) cannot be loaded: ModuleNotFoundError")
+        err.startswith("backfield: the command greet of the installed package no_such_module cannot be imported: ModuleNotFoundError")
         and err.count("\n") == 1
     )
     assert call("list", "losses")[0] == 0
