@@ -50,7 +50,9 @@ def test_a_broken_package_breaks_its_own_command_only(install, call):
     code, out, err = call("greet", "you")
     assert (code, out) == (2, "")
     assert (
-        err.startswith("backfield: the command greet of the installed package no_such_module cannot be imported: ModuleNotFoundError")
+        err.startswith(
+            "backfield: the command greet of the installed package no_such_module cannot be imported: ModuleNotFoundError"
+        )
         and err.count("\n") == 1
     )
     assert call("list", "losses")[0] == 0
