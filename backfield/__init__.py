@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from backfield.graph import Potentials as Potentials
     from backfield.graph import Tied as Tied
     from backfield.graph import batch as batch
+    from backfield.models import Model as Model
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ _HOMES = {
     "backfield.estimators.pack": ("write_shards",),
     "backfield.estimators.shards": ("open_shards",),
     "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),
+    "backfield.models": ("Model",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [*_HOME]

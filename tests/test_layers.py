@@ -24,6 +24,7 @@ LAYERS = [
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],
     ["io", "report"],
+    ["models"],
     ["cli"],
     ["__main__"],
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import secrets
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from backfield.errors import InputError
 #: these, a few damaged bytes would ask for more memory than there is.
 MAX_UNLISTED_LABELS = 1_000_000
 MAX_UNLISTED_ENTRIES = 20_000_000
+#: Most bytes that a packed file may unpack to; a few bytes of gzip can announce any number of them.
+MAX_UNPACKED = 2**30
 
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -87,6 +91,21 @@ class Numbers:
             raise self.error(index, f"{len(self) - index} numbers too many, from {shown(self.token(index))} on.")
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """Return a whole file, unpacked where its name ends in .gz."""
+    path = Path(path)
+    if path.suffix.lower() != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path) as packed:
+            data = packed.read(MAX_UNPACKED + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is no complete gzip file: {error}.") from error
+    if len(data) > MAX_UNPACKED:
+        raise InputError(f"{path} unpacks to more than {MAX_UNPACKED:,} bytes.")
+    return data
+
+
 def split_header(path: str | Path, text: bytes, known: tuple[str, ...], what: str) -> int:
     """Check the word with which a file begins and return where the rest begins."""
     found = re.match(rb"\s*(\S{1,100})", text)
@@ -104,15 +123,18 @@ def shown(token: bytes) -> str:
 
 
 def write_atomic(path: str | Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
+    """Write a file so that nobody ever sees half of it; packed where its name ends in .gz."""
     target = Path(os.path.realpath(path))
+    data = text.encode("utf-8")
+    if target.suffix.lower() == ".gz":
+        data = gzip.compress(data, mtime=0)
     if target.exists() and not target.is_file():  # a pipe or a terminal cannot be replaced
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(data)
         return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(temporary, "xb") as file:
+            file.write(data)
         os.replace(temporary, target)
     except OSError as error:
         if error.filename is not None:

@@ -22,8 +22,8 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.io._tables import log_potentials
-from backfield.io._text import MAX_UNLISTED_ENTRIES, MAX_UNLISTED_LABELS, Numbers
+from backfield.io._tables import log_potentials, potential_tables
+from backfield.io._text import MAX_UNLISTED_ENTRIES, MAX_UNLISTED_LABELS, Numbers, read_bytes, write_atomic
 
 
 class _Block(NamedTuple):
@@ -39,7 +39,7 @@ def read_fg(path: str | Path) -> Potentials:
     InputError
         Where the file is not a factor graph: with its name, the line, and what was needed there.
     """
-    text = re.sub(rb"#[^\n]*", b"", Path(path).read_bytes())
+    text = re.sub(rb"#[^\n]*", b"", read_bytes(path))
     numbers = Numbers(path, text)
     if len(numbers) == 0:
         raise InputError(f"{path}: the file is empty; a factor graph starts with the number of its factors.")
@@ -108,3 +108,26 @@ def _read_entries(numbers: Numbers, at: int, c: int, listed: int, size: int) -> 
     table = np.zeros(size)
     table[index] = values
     return table
+
+
+def write_fg(theta: Potentials, path: str | Path) -> None:
+    """Write log-potentials as a factor graph: unary tables, then the factors in order; zeros are left out.
+
+    A variable that no table mentions gets one of ones, as the file would not know its label count. Tables that span more
+    than exp(700) are refused.
+    """
+    labels = theta.graph.labels.tolist()
+    tables = potential_tables(theta, path, "a factor graph")
+    named = {i for scope, _ in tables for i in scope}
+    tables += [([i], [1.0] * count) for i, count in enumerate(labels) if i not in named]
+    write_atomic(
+        path, "\n\n".join([str(len(tables)), *(_block_text(scope, table, labels) for scope, table in tables)]) + "\n"
+    )
+
+
+def _block_text(scope: list[int], table: list[float], labels: list[int]) -> str:
+    shape = [labels[i] for i in scope]
+    values = np.array(table).reshape(shape).T.ravel()
+    listed = np.flatnonzero(values)
+    lines = [str(len(scope)), " ".join(map(str, scope)), " ".join(map(str, shape)), str(len(listed))]
+    return "\n".join(lines + [f"{k} {value!r}" for k, value in zip(listed.tolist(), values[listed].tolist(), strict=True)])

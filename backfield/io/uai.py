@@ -13,7 +13,6 @@ Cost: one pass over the text; memory: about 25 bytes per number.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +21,8 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.io._tables import log_potentials
-from backfield.io._text import MAX_UNLISTED_LABELS, Numbers, shown, split_header, write_atomic
-
-#: exp(-700) is the smallest round power that float64 still holds to full precision.
-MAX_RANGE = 700.0
+from backfield.io._tables import log_potentials, potential_tables
+from backfield.io._text import MAX_UNLISTED_LABELS, Numbers, read_bytes, shown, split_header, write_atomic
 
 
 def read_uai(path: str | Path) -> Potentials:
@@ -37,7 +33,7 @@ def read_uai(path: str | Path) -> Potentials:
     InputError
         Where the file is not such a model: with its name, the line, and what was needed there.
     """
-    text = Path(path).read_bytes()
+    text = read_bytes(path)
     numbers = Numbers(path, text, split_header(path, text, ("MARKOV", "BAYES"), "a UAI model"))
     labels, at = _read_labels(numbers)
     scopes, at = _read_scopes(numbers, len(labels), at)
@@ -146,48 +142,21 @@ def _check_counts(numbers: Numbers, size: np.ndarray, at: int) -> None:
         numbers.need(at, len(numbers) - at + 1, f"{what} ({size[c]:.15g} entries in that of factor {c})")
 
 
-def write_uai(theta: Potentials, path: str | Path) -> None:
+def write_uai(theta: Potentials, path: str | Path, priors: np.ndarray | None = None) -> None:
     """Write log-potentials as a ``MARKOV`` model: unary tables that are not all zero, then the factors in order.
+
+    With ``priors`` (n,) bools the model is ``BAYES``: unary tables of these variables are P(x_i), no others are written,
+    and each factor is P(its last variable | the others).
 
     Potentials that exp would take out of the range of a float64 are shifted, and the shifts written as constants
     (factors of no variable), so that log Z stays the same. Tables that span more than 700 are refused.
     """
-    graph, layout = theta.graph, theta.graph.layout
-    ptr = np.append(layout.var_ptr, layout.var_ptr[-1] + layout.table_ptr[1:])
-    flat = theta.vector().astype(np.float64)
-    shift = _shifts(flat, ptr[:-1], graph.n_variables, path)
-    constants = _constants(float(shift.sum()))
-    values = np.exp(flat - np.repeat(shift, np.diff(ptr))).tolist()
-    used = np.logical_or.reduceat(flat != 0, ptr[:-1])
-    used[graph.n_variables :] = True
-    tables = [values[ptr[k] : ptr[k + 1]] for k in np.flatnonzero(used)] + [[math.exp(part)] for part in constants]
-    scopes = [[i] for i in np.flatnonzero(used[: graph.n_variables]).tolist()]
-    scopes += [list(scope) for scope in np.split(layout.scope, layout.scope_ptr[1:-1])] if graph.n_factors else []
-    scopes += [[] for _ in constants]
-    lines = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph.labels.tolist())), str(len(tables))]
-    lines += [" ".join(map(str, [len(scope), *scope])) for scope in scopes]
-    lines += [f"\n{len(table)}\n{' '.join(map(repr, table))}" for table in tables]
+    tables = potential_tables(theta, path, "a UAI file", priors)
+    counts = theta.graph.labels.tolist()
+    lines = ["MARKOV" if priors is None else "BAYES", str(len(counts)), " ".join(map(str, counts)), str(len(tables))]
+    lines += [" ".join(map(str, [len(scope), *scope])) for scope, _ in tables]
+    lines += [f"\n{len(table)}\n{' '.join(map(repr, table))}" for _, table in tables]
     write_atomic(path, "\n".join(lines) + "\n")
-
-
-def _shifts(flat: np.ndarray, starts: np.ndarray, n: int, path: str | Path) -> np.ndarray:
-    """Return what to subtract from each table so that exp neither overflows nor underflows; 0 where it need not."""
-    possible = flat > -np.inf
-    low = np.minimum.reduceat(np.where(possible, flat, np.inf), starts)
-    high = np.maximum.reduceat(flat, starts)
-    some = high > -np.inf
-    span = np.subtract(high, low, where=some, out=np.zeros(len(starts)))
-    if span.max() > MAX_RANGE:
-        k = int(np.argmax(span))
-        where = f"unary[{k}]" if k < n else f"factors[{k - n}]"
-        raise InputError(f"{path}: {where} spans {span[k]:.4g}; a UAI file holds potentials within exp({MAX_RANGE:g}).")
-    return np.where(some & (np.maximum(-low, high) > MAX_RANGE), high, 0.0)
-
-
-def _constants(total: float) -> list[float]:
-    """Split a log constant into parts that exp can take; none where it is zero."""
-    count = int(np.ceil(abs(total) / MAX_RANGE))
-    return [total / count] * count if count else []
 
 
 def read_evidence(path: str | Path, n: int | None = None) -> np.ndarray:
@@ -196,7 +165,7 @@ def read_evidence(path: str | Path, n: int | None = None) -> np.ndarray:
     Both forms of the format are read: ``k v_1 x_1 .. v_k x_k``, and the older one in which the number of evidence sets,
     which must be 1, stands before that. Without ``n`` the result ends with the last observed variable.
     """
-    numbers = Numbers(path, Path(path).read_bytes())
+    numbers = Numbers(path, read_bytes(path))
     if len(numbers) == 0:
         raise InputError(f"{path}: the file is empty; no evidence is written as 0.")
     values = numbers.integers(0, len(numbers), "evidence")
@@ -237,7 +206,7 @@ def write_evidence(observed: Any, path: str | Path) -> None:
 
 def read_mar(path: str | Path) -> list[np.ndarray]:
     """Read marginals (``MAR``): one array for each variable."""
-    text = Path(path).read_bytes()
+    text = read_bytes(path)
     numbers = Numbers(path, text, split_header(path, text, ("MAR",), "a file of marginals"))
     try:
         return _marginals(numbers, 0)
@@ -272,7 +241,7 @@ def write_mar(marginals: Iterable[Sequence[float] | np.ndarray], path: str | Pat
 
 def read_pr(path: str | Path) -> float:
     """Read log10 Z (``PR``)."""
-    text = Path(path).read_bytes()
+    text = read_bytes(path)
     numbers = Numbers(path, text, split_header(path, text, ("PR",), "a file with log10 Z"))
     at = 1 if len(numbers) == 2 and numbers.values[0] == 1 else 0  # the older form: the number of solutions first
     numbers.need(at, 1, "log10 Z")

@@ -303,7 +303,7 @@ def test_greedy_order_takes_the_least_fill():
         labels = rng.integers(2, 5, size=15).tolist()
         scopes = [rng.choice(15, size=rng.integers(2, 4), replace=False).tolist() for _ in range(20)]
         near = _neighbours(15, scopes)
-        order = _greedy(labels, near, range(15), by_size=False)
+        order = _greedy(labels, near, [0] * 15, range(15), by_size=False)
         for v, around in zip(order.order, order.separators, strict=True):
             keys = {u: (_fill(near, u), math.prod(labels[w] for w in (u, *near[u])), u) for u in near_left(near)}
             assert keys[v] == min(keys.values()) and set(around) == near[v]

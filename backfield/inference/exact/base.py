@@ -47,10 +47,17 @@ def direction(theta: Potentials, d_mu: Potentials) -> tuple[np.ndarray, np.ndarr
     return values, tangents
 
 
+class ImpossibleError(InputError):
+    """A model that forbids every labeling."""
+
+    def __init__(self) -> None:
+        super().__init__("no configuration is possible: every labeling has probability zero (-inf).")
+
+
 def check_possible(log_partition: Any) -> None:
     """Refuse a model that forbids every labeling."""
     if np.real(log_partition) == -np.inf:
-        raise InputError("no configuration is possible: every labeling has probability zero (-inf).")
+        raise ImpossibleError
 
 
 def check_positive(method: Any, parameter: str) -> None:

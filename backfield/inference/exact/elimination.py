@@ -4,7 +4,7 @@ Summing out v joins all tables that mention it: a table over v and its neighbour
 other. The greedy order takes the variable that adds the fewest edges (min-fill), or whose table is the smallest. Greedy
 orders are poor on lattices, where the reverse Cuthill-McKee order (a front that moves through the graph) has the width
 of the shorter side; so where tables are large several orders are tried, and the one with the smallest tables wins.
-No random numbers but seeded ones, hence always the same order.
+No random numbers but seeded ones, hence always the same order, unless a time is given to look for better ones.
 
 Cost: each added edge costs one intersection of two neighbourhoods.
 """
@@ -12,7 +12,9 @@ Cost: each added edge costs one intersection of two neighbourhoods.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -50,8 +52,21 @@ class TooLargeError(Exception):
         self.entries = entries
 
 
-def eliminate(labels: Sequence[int], scopes: Sequence[Sequence[int]]) -> Elimination:
+def eliminate(
+    labels: Sequence[int], scopes: Sequence[Sequence[int]], last: Sequence[int] = (), seconds: float = 0.0
+) -> Elimination:
     """Return the cheapest of several orders of all variables.
+
+    Parameters
+    ----------
+    labels : sequence of int
+        Label count of each variable.
+    scopes : sequence of sequences of int
+        The variables of each table.
+    last : sequence of int
+        Variables that come after all others (those to maximise over, after the sums).
+    seconds : float
+        Go on with random restarts for so long, while tables are large.
 
     Raises
     ------
@@ -59,9 +74,11 @@ def eliminate(labels: Sequence[int], scopes: Sequence[Sequence[int]]) -> Elimina
         Where each of them needs a table of more than ``HOPELESS`` entries.
     """
     neighbours = _neighbours(len(labels), scopes)
+    group = np.zeros(len(labels), dtype=np.int64)
+    group[list(last)] = 1
     best: Elimination | None = None
     smallest = math.inf
-    for found in _orders(labels, neighbours):
+    for found in _orders(labels, neighbours, group.tolist(), time.perf_counter() + seconds):
         if isinstance(found, int):
             smallest = min(smallest, found)
         elif best is None or found.cost < best.cost:
@@ -73,15 +90,21 @@ def eliminate(labels: Sequence[int], scopes: Sequence[Sequence[int]]) -> Elimina
     return best
 
 
-def _orders(labels: Sequence[int], neighbours: list[set[int]]) -> Iterator[Elimination | int]:
+def _orders(
+    labels: Sequence[int], neighbours: list[set[int]], group: list[int], deadline: float
+) -> Iterator[Elimination | int]:
     """Yield orders, or the size of the table at which one was given up."""
     n = len(labels)
-    yield _greedy(labels, neighbours, range(n), by_size=False)
-    yield _in_order(labels, neighbours, _band_order(neighbours))
-    yield _greedy(labels, neighbours, range(n), by_size=True)
-    for seed in range(min(RESTARTS, RESTARTS * 1000 // n)):
+    yield _greedy(labels, neighbours, group, range(n), by_size=False)
+    if not any(group):
+        yield _in_order(labels, neighbours, _band_order(neighbours))
+    yield _greedy(labels, neighbours, group, range(n), by_size=True)
+    fixed = min(RESTARTS, RESTARTS * 1000 // n)
+    for seed in itertools.count():
+        if seed >= fixed and time.perf_counter() > deadline:
+            return
         ties = np.random.default_rng(seed).permutation(n).tolist()
-        yield _greedy(labels, neighbours, ties, by_size=False)
+        yield _greedy(labels, neighbours, group, ties, by_size=seed % 4 == 3 and seed >= fixed)
 
 
 def _neighbours(n: int, scopes: Sequence[Sequence[int]]) -> list[set[int]]:
@@ -118,10 +141,12 @@ def _in_order(labels: Sequence[int], neighbours: list[set[int]], order: list[int
     return Elimination(order, separators, sum(sizes), max(sizes))
 
 
-def _greedy(labels: Sequence[int], neighbours: list[set[int]], ties: Sequence[int], by_size: bool) -> Elimination | int:
-    """Take the variable with the least (fill, size) or (size, fill), then the first one by ``ties``."""
+def _greedy(
+    labels: Sequence[int], neighbours: list[set[int]], group: list[int], ties: Sequence[int], by_size: bool
+) -> Elimination | int:
+    """Take the variable of the first group with the least (fill, size) or (size, fill), then the first one by ``ties``."""
     front = _Front(labels, neighbours)
-    current = [(*front.key(v, by_size), ties[v]) for v in range(len(labels))]
+    current = [(group[v], *front.key(v, by_size), ties[v]) for v in range(len(labels))]
     heap = [(key, v) for v, key in enumerate(current)]
     heapq.heapify(heap)
     order, separators, sizes = [], [], []
@@ -135,7 +160,7 @@ def _greedy(labels: Sequence[int], neighbours: list[set[int]], ties: Sequence[in
         sizes.append(front.size[v])
         separators.append(sorted(front.near[v]))
         for u in front.remove(v):
-            key = (*front.key(u, by_size), ties[u])
+            key = (group[u], *front.key(u, by_size), ties[u])
             if key != current[u]:
                 current[u] = key
                 heapq.heappush(heap, (key, u))

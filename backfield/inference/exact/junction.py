@@ -12,7 +12,7 @@ right. Tangents, carried along for the vjp:
     dm = sum_R q dpsi,   dq = q (dpsi - dm),   dp = dq p(x_S) + q dp(x_S)
 
 Cost: O(sum of clique tables), each a few nanoseconds per pass, twice that where memory forces blocks (see
-``_table_memory``). Memory: the tables of all cliques, or of one block; complex numbers and tangents each double it.
+``table_memory``). Memory: the tables of all cliques, or of one block; complex numbers and tangents each double it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.exact.base import DirectInference, check_positive, check_possible, direction, working
 from backfield.inference.exact.elimination import TooLargeError
-from backfield.inference.exact.junction_tree import COPY, SUM_OUT, JunctionTree
+from backfield.inference.exact.junction_tree import JunctionTree
+from backfield.inference.exact.table_kernels import run_down, run_up
 from backfield.inference.exact.table_memory import Program, fit
-from backfield.kernels.compile import exact_kernel
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,7 +110,7 @@ def _array(size: int, start: np.ndarray) -> np.ndarray:
 def _up(program: Program, values: np.ndarray, tangents: np.ndarray) -> Any:
     """Go from leaves to roots and return log Z."""
     for b in range(len(program.block_ptr) - 1):
-        _run_up(program.code, program.places, *program.block_ptr[b : b + 2], 0, values, tangents)
+        run_up(program.code, program.places, *program.block_ptr[b : b + 2], 0, values, tangents)
     return values[program.roots].sum()
 
 
@@ -123,117 +123,5 @@ def _down(program: Program, values: np.ndarray, tangents: np.ndarray) -> None:
     for b in range(last, -1, -1):
         rows = program.block_ptr[b : b + 2]
         if b < last:
-            _run_up(program.code, program.places, *rows, program.local, values, tangents)
-        _run_down(program.code, program.places, *rows, values, tangents)
-
-
-@exact_kernel
-def _run_up(code, places, first, end, local, values, tangents):
-    """Run rows of the program; messages below ``local`` are left alone (the way down has been there)."""
-    for k in range(first, end):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            _sum_out(row, row[1] >= local, values, tangents)
-        else:
-            _spread(row, places, values)
-            if len(tangents):
-                _spread(row, places, tangents)
-
-
-@exact_kernel
-def _run_down(code, places, first, end, values, tangents):
-    for k in range(end - 1, first - 1, -1):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            _multiply(row, values, tangents)
-        else:
-            _gather(row, places, values)
-            if len(tangents):
-                _gather(row, places, tangents)
-
-
-@exact_kernel
-def _spread(row, places, values):
-    """Do dst = src or dst += src, repeated along the axes that src lacks."""
-    op, k, src, size, at, n_slow, n_middle = row[0], row[1], row[2], row[3], row[5], row[6], row[7]
-    n_fast = size // (n_slow * n_middle)
-    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
-    for a in range(n_slow):
-        for b in range(n_middle):
-            start = src + places[at + a] + places[at + n_slow + b]
-            if op == COPY:
-                for c in range(n_fast):
-                    values[k + c] = values[start + fast[c]]
-            else:
-                for c in range(n_fast):
-                    values[k + c] += values[start + fast[c]]
-            k += n_fast
-
-
-@exact_kernel
-def _gather(row, places, values):
-    """Make src the sum of dst over the axes that src lacks."""
-    k, src, size, at, n_slow, n_middle = row[1], row[2], row[3], row[5], row[6], row[7]
-    n_fast = size // (n_slow * n_middle)
-    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
-    values[src : src + row[4]] = 0
-    for a in range(n_slow):
-        for b in range(n_middle):
-            start = src + places[at + a] + places[at + n_slow + b]
-            for c in range(n_fast):
-                values[start + fast[c]] += values[k + c]
-            k += n_fast
-
-
-@exact_kernel
-def _sum_out(row, write, values, tangents):
-    """Turn psi into q, and write the message log sum exp psi; the same for tangents."""
-    n_own = row[4] // row[3]
-    for s in range(row[3]):
-        a = row[2] + s * n_own
-        top = -np.inf
-        for e in range(a, a + n_own):
-            top = max(top, values[e].real)
-        total = values.dtype.type(0)
-        for e in range(a, a + n_own):
-            weight = values.dtype.type(0)
-            if values[e].real > -np.inf:
-                weight = np.exp(values[e] - top)
-            values[e] = weight
-            total += weight
-        if write:
-            values[row[1] + s] = top
-        if top > -np.inf:
-            for e in range(a, a + n_own):
-                values[e] /= total
-            if write:
-                values[row[1] + s] += np.log(total)
-        if len(tangents):
-            slope = _slopes(values[a : a + n_own], tangents[a : a + n_own])
-            if write:
-                tangents[row[1] + s] = slope
-
-
-@exact_kernel
-def _slopes(q, d_psi):
-    """Return dm = sum q dpsi and put dq = q (dpsi - dm) in the place of dpsi."""
-    zero = q.dtype.type(0)
-    mean = zero
-    for r in range(len(q)):
-        if q[r] != zero:
-            mean += q[r] * d_psi[r]
-    for r in range(len(q)):
-        d_psi[r] = q[r] * (d_psi[r] - mean) if q[r] != zero else zero
-    return mean
-
-
-@exact_kernel
-def _multiply(row, values, tangents):
-    """Turn q into p = q p(x_S), and dq into dp."""
-    n_own = row[4] // row[3]
-    for s in range(row[3]):
-        p = values[row[1] + s]
-        for e in range(row[2] + s * n_own, row[2] + (s + 1) * n_own):
-            if len(tangents):
-                tangents[e] = tangents[e] * p + values[e] * tangents[row[1] + s]
-            values[e] *= p
+            run_up(program.code, program.places, *rows, program.local, values, tangents)
+        run_down(program.code, program.places, *rows, values, tangents)

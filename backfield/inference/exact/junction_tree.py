@@ -48,13 +48,24 @@ class Clique(NamedTuple):
     table: Table
     message: Table
     parent: int  # place of the receiver in the list of cliques, -1 for roots
+    own: list[int]  # the free variables that are summed out
 
 
 class JunctionTree:
     """Cliques in an order in which children come before parents.
 
+    Parameters
+    ----------
+    graph : Graph
+    order : Elimination, optional
+        An order of the ``free`` variables, by their places among them; without it the cheapest of several.
+    merge : bool
+        Let cliques sum out several variables where that saves tables.
+
     Attributes
     ----------
+    free : ndarray
+        The variables with more than one label.
     cliques : list of Clique
     axis_labels : list of int
         Label count of each axis.
@@ -64,30 +75,34 @@ class JunctionTree:
         Entries of theta, and the number of tables that are not theta's.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, order: Elimination | None = None, merge: bool = True) -> None:
         self.n_theta = int(graph.layout.var_ptr[-1] + graph.layout.table_ptr[-1])
         self.n_tables = 0
         self.cliques: list[Clique] = []
         leaves = list(_leaves(graph))
         self.constants = np.array([at for at, scope, _ in leaves if not scope], dtype=np.int64)
-        free = np.flatnonzero(graph.labels > 1)
-        if len(free):
-            number = dict(zip(free.tolist(), range(len(free)), strict=True))
+        self.free = np.flatnonzero(graph.labels > 1)
+        if len(self.free):
+            number = dict(zip(self.free.tolist(), range(len(self.free)), strict=True))
             inner = [(at, [number[v] for v in scope], strides) for at, scope, strides in leaves if scope]
-            labels = graph.labels[free].tolist()
-            self._build(labels, eliminate(labels, [scope for _, scope, _ in inner]), inner)
+            labels = graph.labels[self.free].tolist()
+            if order is None:
+                order = eliminate(labels, [scope for _, scope, _ in inner])
+            self._build(labels, order, inner, merge)
 
     @property
     def largest(self) -> Table:
         """The largest table of a clique."""
         return max((clique.table for clique in self.cliques), key=lambda table: table.size)
 
-    def _build(self, labels: list[int], order: Elimination, leaves: list[tuple[int, list[int], list[int]]]) -> None:
+    def _build(
+        self, labels: list[int], order: Elimination, leaves: list[tuple[int, list[int], list[int]]], merge: bool
+    ) -> None:
         self._axis = [0] * len(labels)
         for axis, v in enumerate(reversed(order.order)):
             self._axis[v] = axis
         self.axis_labels = [labels[v] for v in reversed(order.order)]
-        home, residual, separator = _merge(order)
+        home, residual, separator = _merge(order, merge)
         parent = {v: home[max(around, key=self._axis.__getitem__)] if around else -1 for v, around in separator.items()}
         tables: dict[int, list[Table]] = {v: [] for v in residual}
         for at, scope, strides in leaves:
@@ -100,7 +115,7 @@ class JunctionTree:
             message = self._new(self._axes(separator[v]))
             if parent[v] >= 0:
                 tables[parent[v]].append(message)
-            self.cliques.append(Clique(steps, table, message, place.get(parent[v], -1)))
+            self.cliques.append(Clique(steps, table, message, place.get(parent[v], -1), residual[v]))
 
     def _axes(self, variables: Sequence[int]) -> tuple[int, ...]:
         return tuple(sorted(self._axis[v] for v in variables))
@@ -152,6 +167,13 @@ class JunctionTree:
         return out
 
 
+def free_scopes(graph: Graph) -> tuple[list[int], list[list[int]]]:
+    """Return the label counts of the variables with more than one label, and the scopes of all factors among them."""
+    free = np.flatnonzero(graph.labels > 1)
+    number = dict(zip(free.tolist(), range(len(free)), strict=True))
+    return graph.labels[free].tolist(), [[number[v] for v in scope] for _, scope, _ in _leaves(graph) if len(scope) > 1]
+
+
 def _leaves(graph: Graph) -> Iterator[tuple[int, list[int], list[int]]]:
     """Yield each table of theta: its address, its variables with more than one label, their strides."""
     layout = graph.layout
@@ -164,8 +186,8 @@ def _leaves(graph: Graph) -> Iterator[tuple[int, list[int], list[int]]]:
         yield n_unary + at, [scope[k] for k in slots], [stride[k] for k in slots]
 
 
-def _merge(order: Elimination) -> tuple[list[int], dict[int, list[int]], dict[int, list[int]]]:
-    """Let a clique swallow its parent where that has no variable of its own.
+def _merge(order: Elimination, merge: bool) -> tuple[list[int], dict[int, list[int]], dict[int, list[int]]]:
+    """Let a clique swallow its parent where that has no variable of its own, if ``merge``.
 
     Returns the clique of each variable (named by the first one it sums out), and its residual and separator.
     """
@@ -176,7 +198,7 @@ def _merge(order: Elimination) -> tuple[list[int], dict[int, list[int]], dict[in
     for v, around in zip(order.order, order.separators, strict=True):
         residual.setdefault(home[v], []).append(v)
         separator[home[v]] = around
-        if around:
+        if around and merge:
             parent = min(around, key=rank.__getitem__)
             if home[parent] == parent and len(order.separators[rank[parent]]) == len(around) - 1:
                 home[parent] = home[v]

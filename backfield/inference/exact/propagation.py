@@ -1,0 +1,98 @@
+"""What zeros decide: labels that no possible labeling can have, found factor by factor.
+
+A label stays only while every factor around it has an entry that is possible and whose other labels stay, too
+(generalised arc consistency). Evidence on a deterministic network thus decides more variables, and label sets shrink,
+before any table is joined. No possible labeling is lost; log Z and marginals stay the same.
+
+Cost: one pass over a factor's table for each time that a label of its variables goes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backfield.graph import Potentials
+from backfield.inference.exact.base import ImpossibleError
+from backfield.kernels.compile import exact_kernel
+
+
+def propagate(theta: Potentials, allowed: np.ndarray) -> np.ndarray:
+    """Return the labels (flat, as unary tables) of ``allowed`` that zeros leave.
+
+    Raises
+    ------
+    ImpossibleError
+        Where a variable has no label left, so that nothing is possible.
+    """
+    if theta.is_finite:
+        return allowed
+    layout = theta.graph.layout
+    out = allowed & (theta.unary_flat > -np.inf)
+    tables = theta.factors_flat
+    blocks = np.minimum.reduceat(tables, layout.table_ptr[:-1]) == -np.inf if len(tables) else np.zeros(0, dtype=bool)
+    _propagate(
+        layout.var_ptr, layout.scope_ptr, layout.scope, layout.stride, layout.table_ptr, layout.inc_ptr, layout.inc,
+        layout.slot_factor, tables, blocks, out,
+    )  # fmt: skip
+    left = np.logical_or.reduceat(out, layout.var_ptr[:-1])
+    if not left.all():
+        raise ImpossibleError
+    return out
+
+
+@exact_kernel
+def _propagate(var_ptr, scope_ptr, scope, stride, table_ptr, inc_ptr, inc, slot_factor, tables, blocks, allowed):
+    """Visit factors that forbid something (``blocks``) until no label goes."""
+    n_factors = len(blocks)
+    queue = np.empty(n_factors + 1, np.int64)  # a ring: each factor is in it at most once
+    waits = np.zeros(n_factors, np.bool_)
+    head, count = 0, 0
+    for c in range(n_factors):
+        if blocks[c]:
+            queue[count] = c
+            waits[c] = True
+            count += 1
+    while count > 0:
+        c = queue[head]
+        head = (head + 1) % len(queue)
+        count -= 1
+        waits[c] = False
+        first, last = scope_ptr[c], scope_ptr[c + 1]
+        total = 0
+        for k in range(first, last):
+            total += var_ptr[scope[k] + 1] - var_ptr[scope[k]]
+        supported = np.zeros(total, np.bool_)
+        for e in range(table_ptr[c + 1] - table_ptr[c]):
+            if tables[table_ptr[c] + e] == -np.inf:
+                continue
+            possible = True
+            for k in range(first, last):
+                i = scope[k]
+                x = (e // stride[k]) % (var_ptr[i + 1] - var_ptr[i])
+                if not allowed[var_ptr[i] + x]:
+                    possible = False
+                    break
+            if possible:
+                at = 0
+                for k in range(first, last):
+                    i = scope[k]
+                    size = var_ptr[i + 1] - var_ptr[i]
+                    supported[at + (e // stride[k]) % size] = True
+                    at += size
+        at = 0
+        for k in range(first, last):
+            i = scope[k]
+            size = var_ptr[i + 1] - var_ptr[i]
+            changed = False
+            for x in range(size):
+                if allowed[var_ptr[i] + x] and not supported[at + x]:
+                    allowed[var_ptr[i] + x] = False
+                    changed = True
+            at += size
+            if changed:
+                for j in range(inc_ptr[i], inc_ptr[i + 1]):
+                    other = slot_factor[inc[j]]
+                    if other != c and blocks[other] and not waits[other]:
+                        queue[(head + count) % len(queue)] = other
+                        waits[other] = True
+                        count += 1

@@ -1,0 +1,4 @@
+"""Models whose variables and states have names: queries, files, tables."""
+
+from backfield.models.model import Model as Model
+from backfield.models.table import Table as Table
