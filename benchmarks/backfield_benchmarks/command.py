@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+#: What a row is about.
+KEYS = ("workload", "algorithm", "family", "dtype", "labels", "threads")
 
 
 def bench(
@@ -16,16 +20,26 @@ def bench(
         Path | None,
         typer.Option(help="Folder with the C kernels (limit, limit_bp, limit_bp32) and their models: print ratios."),
     ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Checkout or git tag of an old version: measure it beside this one, print ratios.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of measurements per row with --against.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the JSON there.")] = None,
 ) -> None:
-    """Measure speed, memory and start-up; ratios to hand-written C in the same run with --reference."""
+    """Measure speed, memory and start-up; ratios to C (--reference) or to an old version (--against) in one run."""
     import json
 
+    from backfield.errors import InputError
     from backfield_benchmarks import bench as measured
 
-    rows = measured.run(cases or [], reference, quick)
+    if against is not None and reference is not None:
+        raise InputError("--against and --reference are two different runs; give one of them.")
+    if against is not None:
+        rows = list(_beside(cases or [], against, pairs, quick))
+    else:
+        rows = measured.run(cases or [], reference, quick)
     report = {"machine": measured.machine(), "rows": [_plain(row) for row in rows]}
     text = json.dumps(report, indent=1, allow_nan=False)
     if out is not None:
@@ -33,8 +47,20 @@ def bench(
         out.write_text(text + "\n")
     if as_json:
         typer.echo(text)
+    elif against is not None:
+        _print_ratios(rows)
     else:
         _print(rows)
+
+
+def _beside(cases: list[str], against: str, pairs: int, quick: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of both versions, each shown on standard error as it comes: all take many minutes."""
+    from backfield_benchmarks.against import run
+
+    for row in run(cases, against, pairs, quick):
+        name = ", ".join(str(row[key]) for key in ("case", *KEYS) if key in row)
+        typer.echo(f"{name}: {row.get('error') or format(row['ratio'], '.3f')}", err=True)
+        yield row
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -42,6 +68,8 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     import math
 
     def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(each) for each in value]
         if not isinstance(value, float):
             return value
         return float(f"{value:.4g}") if math.isfinite(value) else None
@@ -69,6 +97,31 @@ def _print(rows: list[dict[str, Any]]) -> None:
     held = [row for row in rows if _bar(row)]
     missed = sum(row["ratio"] > row["bar"] for row in held)
     out.print(f"{len(held) - missed} of {len(held)} bars reached")
+
+
+def _print_ratios(rows: list[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from backfield.cli._console import console
+
+    table = Table("case", *KEYS, box=box.SIMPLE)
+    for heading in ("old", "new", "", "new / old", ""):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*map(escape, _ratio_cells(row)))
+    console().print(table)
+    slower = sum("error" in row or row["ratio"] > row["bar"] for row in rows)
+    console().print(f"{slower} of {len(rows)} rows are slower than {rows[0].get('bar', 1.05):g} x, or failed")
+
+
+def _ratio_cells(row: dict[str, Any]) -> list[str]:
+    named = [str(row.get(key, "")) for key in ("case", *KEYS)]
+    if "error" in row:
+        return [*named, "", "", "", "", row["error"]]
+    mark = "SLOWER" if row["ratio"] > row["bar"] else ""
+    return [*named, f"{row['old']:.3g}", f"{row['new']:.3g}", row["unit"], f"{row['ratio']:.3f}", mark]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 # VmHWM, not getrusage: a child's ru_maxrss starts at what its parent used.
@@ -50,27 +52,53 @@ print(json.dumps([imported - start, time.perf_counter() - imported]))
 """
 
 
-def memory(side: int) -> dict[str, float]:
-    """Return the peak in MB above interpreter and imports of work on a binary grid, theta and result included."""
+def memory(side: int) -> dict[str, Callable[[], float]]:
+    """Return functions that measure peaks of memory, by what is done on a binary grid of ``side`` rows and columns.
+
+    A peak is in MB above interpreter and imports, theta and result included.
+    """
     runs = {
         "infer, tree_reweighted(n_iter=10)": ["tree_reweighted(n_iter=10)", str(side)],
         "gradient, tree_reweighted(n_iter=40)": ["tree_reweighted(n_iter=40)", str(side), "labels"],
     }
-    return {what: _run(_MEMORY, arguments) for what, arguments in runs.items()}
+    return {what: partial(_run, _MEMORY, arguments) for what, arguments in runs.items()}
 
 
-def startup() -> Iterator[dict[str, Any]]:
-    """Yield the time of the first fit of a grid with an empty cache of compiled kernels, and in the next process."""
+def startup() -> dict[str, Callable[[], dict[str, float]]]:
+    """Return functions that measure the first fit of a grid: with no kernel compiled yet, and in a later process."""
+    return {
+        "first fit of a grid, nothing compiled": _first_fit,
+        "first fit of a grid, later process": _later_fit,
+    }
+
+
+def _first_fit() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as cache:
-        for what in ("first fit of a grid, nothing compiled", "first fit of a grid, later process"):
-            imported, fitted = _run(_STARTUP, [], NUMBA_CACHE_DIR=cache)
-            yield {"workload": "20x20", "algorithm": what, "family": "lattice", "dtype": "float64", "labels": 2,
-                   "import_s": imported, "compile_s": fitted}  # fmt: skip
+        return _fit(cache)
+
+
+@functools.cache
+def _filled_cache() -> tempfile.TemporaryDirectory[str]:
+    """Return a cache that holds the kernels of the fit; it is deleted with the process."""
+    cache = tempfile.TemporaryDirectory()
+    _fit(cache.name)
+    return cache
+
+
+def _later_fit() -> dict[str, float]:
+    return _fit(_filled_cache().name)
+
+
+def _fit(cache: str) -> dict[str, float]:
+    imported, fitted = _run(_STARTUP, [], NUMBA_CACHE_DIR=cache)
+    return {"import_s": imported, "compile_s": fitted}
 
 
 def _run(code: str, arguments: list[str], **environment: str) -> Any:
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    # The child finds the same packages as this process.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError(f"a measuring process failed: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield.graph import Graph, Potentials
+from backfield import Graph, Potentials
 
 
 def workload(name: str, dtype: str = "float64", labels: int | None = None) -> Potentials:

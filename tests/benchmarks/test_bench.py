@@ -32,7 +32,7 @@ def test_quick_gradient(capsys):
 def test_memory_is_that_of_the_child(capsys):
     ballast = np.ones(2**25)
     peak = memory(120)
-    assert all(0 < megabytes < 100 for megabytes in peak.values())
+    assert all(0 < megabytes() < 100 for megabytes in peak.values())
     assert ballast[0] == 1
 
 
