@@ -121,6 +121,12 @@ class Potentials:
         """Whether every group holds a table per factor."""
         return self._groups is None
 
+    @property
+    def shared(self) -> Tied | None:
+        """The tied group of all factors, where one table serves them all (chains); else None."""
+        group = self._groups[0] if self._groups is not None and len(self._groups) == 1 else None
+        return group if isinstance(group, Tied) and group.scales is None else None
+
     def written_out(self) -> Potentials:
         """Return the same potentials with a table for every factor (the same object where they have)."""
         return self if self._groups is None else Potentials.from_flat(self.graph, self.unary_flat, self.factors_flat)

@@ -88,6 +88,11 @@ class ExactInference(Inference):
         """Return log Z and the marginals, complex where theta is."""
         raise NotImplementedError
 
+    def log_partition_and_gradient(self, theta: Potentials) -> tuple[Any, Potentials]:
+        """Return log Z and its gradient in the kinds of theta: marginals, of tied groups contracted."""
+        log_partition, mu = self.marginals(theta.written_out())
+        return log_partition, theta.contract(mu)
+
     def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
         """Return d_theta = (d mu / d theta)' d_mu."""
         raise NotImplementedError

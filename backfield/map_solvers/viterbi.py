@@ -33,14 +33,31 @@ class Viterbi(MapSolver, name="viterbi"):
         """Return the best labels; refuses graphs with cycles."""
         graph, exact = theta.graph, theta.astype(np.float64)
         labels = np.empty(graph.n_variables, dtype=np.int64)
-        links = graph.compiled(("map_solvers", "links"), lambda: _chain_links(graph))
+        links = _links_of(theta)
         if links is not None:
-            bad = _solve_chains(links, exact.unary, exact.factors, labels)
+            bad = _solve_chains(links, exact.unary, _tables_of(exact), labels)
         else:
             bad = _solve_forest(exact, labels)
         if bad >= 0:
             raise _messages.impossible(bad)
         return MapResult(labels, theta.score(labels), optimal=True, n_iter=1)
+
+
+def _links_of(theta: Potentials) -> np.ndarray | None:
+    """Return the table that joins each variable i to i + 1 (-1: none) where all factors do that, else None."""
+    graph = theta.graph
+    links: np.ndarray | None = graph.compiled(("map_solvers", "links"), lambda: _chain_links(graph))
+    if links is None or theta.shared is None:
+        return links
+    one: np.ndarray = graph.compiled(("map_solvers", "one table"), lambda: _frozen(np.minimum(links, 0)))
+    return one
+
+
+def _tables_of(theta: Potentials) -> np.ndarray:
+    """Return the tables to which links point: that of each factor, or the one that all share."""
+    shared, count = theta.shared, theta.graph.n_labels
+    tables: np.ndarray = theta.factors if shared is None else shared.tables.reshape(1, count, count)
+    return tables
 
 
 def _chain_links(graph: Graph) -> np.ndarray | None:
@@ -53,8 +70,12 @@ def _chain_links(graph: Graph) -> np.ndarray | None:
         return None
     links = np.full(graph.n_variables, -1, dtype=np.int64)
     links[left] = np.arange(graph.n_factors)
-    links.flags.writeable = False
-    return links
+    return _frozen(links)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
 
 
 def _solve_forest(theta: Potentials, labels: np.ndarray) -> int:

@@ -29,6 +29,7 @@ from backfield.inference.exact.elimination import TooLargeError
 from backfield.inference.exact.junction_tree import JunctionTree
 from backfield.inference.exact.table_kernels import run_down, run_up
 from backfield.inference.exact.table_memory import Program, fit
+from backfield.inference.exact.tied_chains import shared_chain_gradient
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +52,10 @@ class Exact(DirectInference, name="exact"):
         (values,) = working(theta)
         log_partition, mu = self._run(theta.graph, values, None)
         return log_partition, theta.like(mu.astype(theta.dtype, copy=False))
+
+    def log_partition_and_gradient(self, theta: Potentials) -> tuple[Any, Potentials]:
+        """Return log Z and its gradient; chains whose edges share one table need no tree."""
+        return shared_chain_gradient(theta) or super().log_partition_and_gradient(theta)
 
     def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
         """Return the covariance of f applied to ``d_mu``."""

@@ -28,10 +28,10 @@ class Paths(NamedTuple):
 
 def paths_of(graph: Graph) -> Paths:
     """Return the paths of a graph; refuse other graphs."""
-    return graph.compiled("paths", lambda: _consecutive(graph) or _general(graph))
+    return graph.compiled("paths", lambda: consecutive_paths(graph) or _general(graph))
 
 
-def _consecutive(graph: Graph) -> Paths | None:
+def consecutive_paths(graph: Graph) -> Paths | None:
     """Return the paths of a graph of factors (i, i + 1), each at most once: theta is used as it lies."""
     if graph.n_factors and graph.arity != 2:
         return None

@@ -1,7 +1,7 @@
 """Forward-backward on many chains that share one transition table: what a linear-chain CRF needs, and no more.
 
-The recursions are those of :mod:`backfield.inference.exact.chain`. As all tables are equal, exp(T) is computed once, and the
-expected transitions, summed over all edges, are
+The recursions are those of :mod:`backfield.inference.exact.forward_backward`. As all tables are equal, exp(T) is
+computed once, and the expected transitions, summed over all edges, are
 
     sum_t mu(x_{t-1}, x_t) = exp T(x, y) * sum_t a_{t-1}(x) mu_t(y) / c_t(y)
 
@@ -10,12 +10,34 @@ so that no table per edge is ever written. Cost 3 L^2 multiply-adds per position
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.inference.exact.chain import LIMIT, forward_backward
-from backfield.inference.exact.paths import Paths
+from backfield.graph import Graph, Potentials
+from backfield.inference.exact.forward_backward import LIMIT, forward_backward
+from backfield.inference.exact.paths import Paths, consecutive_paths
 from backfield.kernels.compile import kernel
+
+#: A step takes a label down to e^-400 of the others at most: below this, the next one could leave the range of floats.
+_FLOOR = 1e-100
+
+
+def shared_chain_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
+    """Return log Z and its gradient where the graph is of chains 0 - 1 - ... that share one table; else None."""
+    tied, graph = theta.shared, theta.graph
+    ptr = None if tied is None or graph.n_labels is None else graph.compiled("chain starts", lambda: _starts(graph))
+    if tied is None or ptr is None:
+        return None
+    log_partition, mu, pairs = tied_chains(theta.unary, ptr, tied.tables.reshape(graph.n_labels, -1))
+    return log_partition.sum(), Potentials.from_groups(graph, mu.reshape(-1), [tied.adjoint(pairs)])
+
+
+def _starts(graph: Graph) -> np.ndarray | None:
+    """Return where the chains of consecutive variables start, and the number of variables; None of other graphs."""
+    paths = consecutive_paths(graph)
+    return None if paths is None else np.append(np.flatnonzero(paths.table_ptr < 0), graph.n_variables)
 
 
 def tied_chains(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -23,29 +45,49 @@ def tied_chains(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> tuple[
 
     Parameters
     ----------
-    unary : (n, L) float64 or float32
-        Log-potentials of all positions, chain after chain.
+    unary : (n, L) float64, float32 or complex128
+        Log-potentials of all positions, chain after chain; -inf forbids a label.
     ptr : (B + 1,) int64
         Chain ``b`` owns positions ``[ptr[b], ptr[b + 1])``; none is empty.
     table : (L, L)
-        Log-potentials of every two neighbours, axes (earlier, later).
+        Log-potentials of every two neighbours, axes (earlier, later); -inf forbids a transition.
 
     Returns
     -------
-    log_partition : (B,) float64
+    log_partition : (B,) float64, complex where theta is
     mu : (n, L)
     pairs : (L, L)
     """
     ptr = _checked(unary, ptr, table)
+    forbidding = bool(np.real(table).min(initial=0) == -np.inf)
+    if unary.dtype == np.float32 and forbidding:
+        log_partition, mu, pairs = tied_chains(unary.astype(np.float64), ptr, table.astype(np.float64))
+        return log_partition, mu.astype(np.float32), pairs.astype(np.float32)
     # a > e^(-4 limit) / L must be an ordinary number of the type.
-    limit = LIMIT if unary.dtype == np.float64 else LIMIT / 5
-    if max(np.abs(unary).max(), np.abs(table).max()) >= limit:
-        return _one_by_one(unary, ptr, table)
-    mu, weights, pairs = np.exp(unary), np.exp(table), np.zeros(table.shape)
-    log_partition = np.empty(len(ptr) - 1)
-    column = np.empty((int(np.diff(ptr).max()), unary.shape[1]), unary.dtype)
-    _forward_backward(ptr, weights, column, mu, pairs, log_partition)
-    return log_partition, mu, (pairs * weights).astype(table.dtype)
+    limit = LIMIT / 5 if unary.dtype == np.float32 else LIMIT
+    log_partition = np.full(len(ptr) - 1, np.nan, np.result_type(unary.dtype, np.float64))
+    mu, pairs = np.empty_like(unary), np.zeros(table.shape, log_partition.dtype)
+    if unary.dtype.kind == "f" and max(_size(unary), _size(table)) < limit:
+        weights = np.exp(table)
+        np.exp(unary, out=mu)
+        column = np.empty((int(np.diff(ptr).max()), unary.shape[1]), unary.dtype)
+        # Where transitions are forbidden, labels can fall behind by more in every step, and matter in the end.
+        floor = unary.dtype.type(_FLOOR if forbidding else 0)
+        _forward_backward(ptr, weights, column, floor, mu, pairs, log_partition)
+        pairs *= weights
+    for b in np.flatnonzero(np.isnan(log_partition)):
+        rows = slice(ptr[b], ptr[b + 1])
+        log_partition[b], mu[rows], two = _any_chain(unary[rows], table)
+        pairs += two
+    return log_partition, mu, pairs.astype(table.dtype)
+
+
+def _size(values: np.ndarray) -> float:
+    """Return the largest |x| of finite numbers; NaN where one is NaN."""
+    low, high = values.min(initial=0), values.max(initial=0)
+    if low == -np.inf:
+        low = values[values != -np.inf].min(initial=0)
+    return float(max(-low, high))
 
 
 def _checked(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -61,19 +103,13 @@ def _checked(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> np.ndarra
     return ptr
 
 
-def _one_by_one(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Go through the chains with kernels that any potentials are safe for."""
-    n_labels = unary.shape[1]
-    log_partition, mu, pairs = np.empty(len(ptr) - 1), np.empty_like(unary), np.zeros(table.shape)
-    for b in range(len(ptr) - 1):
-        rows = slice(ptr[b], ptr[b + 1])
-        values = unary[rows].astype(np.float64).ravel()
-        n = len(values) // n_labels
-        tables = np.tile(table.astype(np.float64).ravel(), n - 1)
-        log_partition[b], one, two = forward_backward(_consecutive(n, n_labels), values, tables)
-        mu[rows] = one.reshape(n, n_labels)
-        pairs += two.reshape(n - 1, n_labels, n_labels).sum(axis=0)
-    return log_partition, mu, pairs.astype(table.dtype)
+def _any_chain(unary: np.ndarray, table: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return log Z, marginals and summed pairwise marginals of one chain by kernels that any potentials are safe for."""
+    n, n_labels = unary.shape
+    exact = np.result_type(unary.dtype, np.float64)
+    tables = np.tile(table.astype(exact).ravel(), n - 1)
+    log_partition, one, two = forward_backward(_consecutive(n, n_labels), unary.astype(exact).ravel(), tables)
+    return log_partition, one.reshape(n, n_labels), two.reshape(n - 1, n_labels, n_labels).sum(axis=0)
 
 
 def _consecutive(n: int, n_labels: int) -> Paths:
@@ -86,13 +122,16 @@ def _consecutive(n: int, n_labels: int) -> Paths:
 
 
 @kernel
-def _forward_backward(ptr, weights, column, mu, pairs, log_z):
-    """Turn exp(unary) into marginals in place; add a(x) mu(y) / c(y) of all edges to ``pairs``."""
+def _forward_backward(ptr, weights, column, floor, mu, pairs, log_z):
+    """Turn exp(unary) into marginals in place; add a(x) mu(y) / c(y) of all edges to ``pairs``.
+
+    Chains in which a possible label falls below ``floor``, or which have none, are left alone: their log Z stays NaN.
+    """
     n = mu.shape[1]
     zero, one = mu.dtype.type(0), mu.dtype.type(1)
     part, flushed = np.zeros_like(weights), 0  # float32 sums stay short
     for b in range(len(ptr) - 1):
-        log_z[b] = 0
+        log_partition, safe = 0.0, True
         for t in range(ptr[b], ptr[b + 1]):
             a = mu[t]
             if t > ptr[b]:
@@ -110,18 +149,28 @@ def _forward_backward(ptr, weights, column, mu, pairs, log_z):
             inverse = one / total
             for y in range(n):
                 a[y] *= inverse
-            log_z[b] += np.log(total)
+            log_partition += np.log(total)
+            if floor > zero:
+                for y in range(n):
+                    safe = safe and (a[y] == zero or a[y] > floor)
+            safe = safe and total > zero
+            if not safe:
+                break
+        if not safe:
+            continue
+        log_z[b] = log_partition
         for t in range(ptr[b + 1] - 1, ptr[b], -1):
             c, a, before = column[t - ptr[b]], mu[t], mu[t - 1]
             for y in range(n):
-                c[y] = a[y] / c[y]
+                c[y] = a[y] / c[y] if a[y] > zero else zero
             for x in range(n):
                 weight, total = before[x], zero
                 for y in range(n):
                     part[x, y] += weight * c[y]
                     total += weights[x, y] * c[y]
                 before[x] = weight * total
-        if ptr[b + 1] - flushed > 64 or b == len(ptr) - 2:
+        if ptr[b + 1] - flushed > 64:
             pairs += part
             part[:] = 0
             flushed = ptr[b + 1]
+    pairs += part
