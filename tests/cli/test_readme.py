@@ -8,7 +8,8 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_prints_what_it_says(capsys):
+def test_the_example_prints_what_it_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     code, output = re.search(r"```python\n(.*?)```\n```text\n(.*?)```", README, re.DOTALL).groups()
     exec(code, {})
     assert capsys.readouterr().out == output
