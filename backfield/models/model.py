@@ -23,6 +23,7 @@ from backfield.models import build, files
 from backfield.models.drawing import draw, html
 from backfield.models.marginalise import summed_out
 from backfield.models.naming import Variables
+from backfield.models.posteriors import Posteriors
 from backfield.models.problem import NONE, UNARY, Problem
 from backfield.models.table import Table, as_frame
 
@@ -177,6 +178,9 @@ class Model:
         wanted = self.variables.numbers(names)
         if not wanted:
             raise InputError("a query names at least one variable.")
+        known = self._posteriors.find(self.variables.allowed(given)) if inference == "exact" and len(wanted) == 1 else None
+        if known is not None:
+            return Table(self.variables.part(wanted), known[wanted[0]].copy())
         with _evidence_named(given):
             problem = self._problem(given, wanted, joint=True)
             mu = problem.marginals(inference)
@@ -185,9 +189,11 @@ class Model:
 
     def marginals(self, given: Mapping[str, Any] | None = None, inference: Any = "exact") -> dict[str, np.ndarray]:
         """Return the distribution of every variable, in the order of its states: one pass for all of them."""
-        with _evidence_named(given):
-            mu = self._problem(given, range(len(self.names))).marginals(inference)
-        return {name: np.array(row) for name, row in zip(self.names, mu.unary, strict=True)}
+        rows = self._posteriors.whole(self.variables.allowed(given)) if inference == "exact" else None
+        if rows is None:
+            with _evidence_named(given):
+                rows = self._problem(given, range(len(self.names))).posteriors(inference)
+        return {name: np.array(row) for name, row in zip(self.names, rows, strict=True)}
 
     def map_query(self, given: Mapping[str, Any] | None = None, solver: Any = "exact") -> dict[str, Hashable]:
         """Return the most probable states of all variables together, those of the evidence included.
@@ -305,6 +311,10 @@ class Model:
         flat = np.concatenate([table.ravel() for table in tables]) if tables else np.zeros(0)
         theta = Potentials.from_flat(graph, np.concatenate([unary[i] for i in left]), flat)
         return Model._make(self.variables.part(left), theta, conditional[left])
+
+    @cached_property
+    def _posteriors(self) -> Posteriors:
+        return Posteriors(self.theta, self._conditional)
 
     def _problem(self, given: Mapping[str, Any] | None, wanted: Sequence[int], joint: bool = False) -> Problem:
         return Problem(self.theta, self._conditional, self.variables.allowed(given), wanted, joint)

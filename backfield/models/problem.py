@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,15 @@ from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
 from backfield.inference.exact.base import ImpossibleError
+from backfield.inference.exact.elimination import TooLargeError
+from backfield.inference.exact.products import Products
 from backfield.inference.exact.propagation import propagate
 from backfield.inference.exact.weighted import WeightedElimination
 
 #: A variable without P(v | parents), and one whose unary table is P(v); else the number of the factor that is it.
 NONE, UNARY = -2, -1
+#: Most entries of tables that are held at once as probabilities (1 GiB); beyond, ``exact`` works block by block.
+MAX_PRODUCTS = 2**27
 #: Largest joint table that is written out.
 MAX_JOINT = 2**24
 
@@ -93,18 +98,26 @@ class Problem:
         self.theta = _part(theta, keep, factors, self.number, self.joint)
         self.allowed = propagate(self.theta, allowed[np.repeat(keep, labels)])
         self.restriction = Restriction(self.theta.graph, self.allowed)
-        self.reduced, self.constant = self.restriction.reduce(self.theta)
-        if self.constant == -np.inf:
+        self.reduced, constant = self.restriction.reduce(self.theta)
+        if constant == -np.inf:
             raise ImpossibleError
+        self.constant = float(constant)
 
     def log_partition(self, inference: Any) -> float:
         """Return log Z of the possible labelings."""
-        return float(self.constant) if self.reduced is None else self.constant + infer(self.reduced, inference).log_partition
+        return self.constant if self.reduced is None else self.constant + _solve(self.reduced, inference)[0]
 
     def marginals(self, inference: Any) -> Potentials:
         """Return marginals of the variables and factors that are left; the last factor is the joint table if any."""
-        run = None if self.reduced is None else infer(self.reduced, inference).marginals
-        return self.restriction.expand(run)
+        return self.restriction.expand(None if self.reduced is None else _solve(self.reduced, inference)[1])
+
+    def posteriors(self, inference: Any) -> list[np.ndarray]:
+        """Return the marginals of the variables alone."""
+        target = self.restriction.target[: len(self.allowed)]
+        solved = np.zeros(0) if self.reduced is None else _solve(self.reduced, inference)[1].vector()
+        values = np.concatenate([solved, [1.0, 0.0]])
+        # Places of the reduced model, then one for labels that are decided; -1 for those that are excluded.
+        return np.split(values[target], self.theta.graph.layout.var_ptr[1:-1])
 
     def elimination(self, last: Sequence[int] = ()) -> WeightedElimination:
         """Compile an elimination of the reduced model; ``last``: variables of the whole model to come last."""
@@ -126,6 +139,18 @@ class Problem:
         out = np.full((len(reduced), n_variables), -1, dtype=np.int64)
         out[:, self.variables] = choices[first + within] - ptr
         return out
+
+
+def _solve(theta: Potentials, inference: Any) -> tuple[float, Potentials]:
+    """Return log Z and marginals; ``"exact"`` by products of probabilities, where they do not underflow and fit."""
+    if inference == "exact":
+        with suppress(TooLargeError):
+            products = Products(theta.graph, MAX_PRODUCTS)
+            found = products.run(products.tables(theta.vector()))
+            if found is not None:
+                return found[0], theta.like(found[1])
+    run = infer(theta, inference)
+    return run.log_partition, run.marginals
 
 
 def _part(theta: Potentials, keep: np.ndarray, factors: np.ndarray, number: np.ndarray, joint: list[int]) -> Potentials:

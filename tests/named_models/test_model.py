@@ -1,5 +1,6 @@
 """Models with names against enumeration; sentences about unknown names."""
 
+import importlib
 import itertools
 import math
 
@@ -321,3 +322,34 @@ def test_pgmpy_and_back():
             np.testing.assert_allclose(other.table(name).values, model.table(name).values, atol=1e-12)
     with pytest.raises(bf.InputError, match="got int"):
         Model.from_pgmpy(3)
+
+
+def test_answers_are_kept_for_the_last_evidence_only():
+    model = random_network(4)
+    for small in (2**18, 0):  # through the tree of the whole model, and through what a question depends on
+        model._posteriors.__dict__.pop("_compiled", None)
+        posteriors = importlib.import_module("backfield.models.posteriors")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(posteriors, "SMALL", small)
+            for seed in (1, 2, 1):
+                given = evidence(model, seed)
+                joint = conditioned(model, given)
+                for _ in range(3):
+                    for i, name in enumerate(model.names):
+                        wanted = joint.sum(axis=tuple(j for j in range(joint.ndim) if j != i)) / joint.sum()
+                        np.testing.assert_allclose(model.table(name, given).values, wanted, rtol=0, atol=1e-12)
+            table = model.table(model.names[0])
+            table.values[:] = -1  # a caller may write to what it was given
+            assert model.table(model.names[0]).values.min() >= 0
+
+
+def test_tables_that_underflow_are_left_to_logarithms():
+    n = 60
+    states = {f"v{i}": 2 for i in range(n)}
+    factors = [([f"v{i}", f"v{i + 1}"], [[1e-300, 1e-30], [1e-30, 1e-300]]) for i in range(n - 1)]
+    factors += [([f"v{i}"], [1.0, 1e-250]) for i in range(n)]
+    model = Model(states, factors)
+    run = bf.infer(model.theta, "exact")
+    assert model.log_partition == pytest.approx(run.log_partition)
+    for i, row in enumerate(model.marginals().values()):
+        np.testing.assert_allclose(row, run.unary[i], rtol=0, atol=1e-12)

@@ -53,7 +53,11 @@ class TooLargeError(Exception):
 
 
 def eliminate(
-    labels: Sequence[int], scopes: Sequence[Sequence[int]], last: Sequence[int] = (), seconds: float = 0.0
+    labels: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    last: Sequence[int] = (),
+    seconds: float = 0.0,
+    cheap: int = CHEAP,
 ) -> Elimination:
     """Return the cheapest of several orders of all variables.
 
@@ -67,6 +71,8 @@ def eliminate(
         Variables that come after all others (those to maximise over, after the sums).
     seconds : float
         Go on with random restarts for so long, while tables are large.
+    cheap : int
+        An order with no more entries in all is good enough: no other one is tried.
 
     Raises
     ------
@@ -83,7 +89,7 @@ def eliminate(
             smallest = min(smallest, found)
         elif best is None or found.cost < best.cost:
             best = found
-        if best is not None and best.entries <= CHEAP:
+        if best is not None and best.entries <= cheap:
             break
     if best is None:
         raise TooLargeError(int(smallest))
