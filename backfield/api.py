@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction, check_possible
+from backfield.graph.conditioning import check_possible, evidence
 from backfield.graph.labeling import as_labeling
 from backfield.inference import Inference, Result
 from backfield.inference.base import ExactInference
+from backfield.inference.conditioned import infer_given
 from backfield.map_solvers import MapResult
 from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
 from backfield.registry import get
@@ -37,24 +37,7 @@ def infer(theta: Potentials, inference: Any, observed: Any = None, dtype: Any = 
     """
     method: Inference = get("inference", inference)
     theta = checked(theta, dtype)
-    if observed is None:
-        return method.infer(theta)
-    allowed = as_labeling(theta.graph, observed, "observed").allowed
-    if allowed.all():
-        return method.infer(theta)
-    restriction = Restriction(theta.graph, allowed)
-    reduced, constant = restriction.reduce(theta)
-    if constant == -np.inf:
-        raise InputError("the evidence is impossible: the observed labels together have probability zero (-inf).")
-    if reduced is None:
-        return Result(restriction.expand(None).astype(theta.dtype), float(constant))
-    try:
-        check_possible(reduced)
-    except InputError as error:
-        raise InputError(f"the evidence is impossible: {_named(str(error), restriction)}") from error
-    run = method.restricted(restriction).infer(reduced)
-    marginals = restriction.expand(run.marginals)
-    return replace(run, marginals=marginals, log_partition=run.log_partition + float(constant))
+    return infer_given(method, theta, evidence(theta.graph, observed))
 
 
 def find_map(theta: Potentials, solver: Any = "max_product", dtype: Any = "float64") -> MapResult:
@@ -152,12 +135,7 @@ def prepare(
     inference, gradient = named_setting(loss, inference, gradient)
     setting = make_setting(objective, inference, gradient, seed)
     graph = theta.graph
-    restriction = None
-    if observed is not None:
-        allowed = as_labeling(graph, observed, "observed").allowed
-        # A restriction to everything would cost a grid its order.
-        restriction = None if allowed.all() else Restriction(graph, allowed)
-    target = Target(as_labeling(graph, labels), restriction, checked_weights(graph, weights))
+    target = Target(as_labeling(graph, labels), evidence(graph, observed), checked_weights(graph, weights))
     objective.admit(target)
     return objective, setting, target
 
@@ -240,10 +218,3 @@ def _check_size(what: str, values: np.ndarray, largest: float) -> None:
         raise InputError(
             f"{what} potentials hold {worst:g}; finite ones may be up to {largest:g} in size (-inf forbids a label)."
         )
-
-
-def _named(message: str, restriction: Restriction) -> str:
-    """Translate the number in a message about the reduced model to that of the full one."""
-    kind, number, rest = message.split(" ", 2)
-    table = restriction.kept_variables if kind == "variable" else restriction.kept_factors
-    return f"{kind} {table[int(number)]} {rest}"

@@ -234,13 +234,6 @@ def test_observed_with_mixed_label_counts():
     one_error(lambda: bf.infer(zeros(MIXED), "exact", [0, 3, 0]), r"observed\[1\] is 3; variable 1 has labels 0 \.\. 2")
 
 
-@pytest.mark.parametrize(
-    "method", ["loopy_bp(order=[0, 1, 2, 3])", "mean_field(order=[0, 1, 2])", "tree_reweighted(order=[0, 1, 2, 3])"]
-)
-def test_an_order_of_ones_own_cannot_be_observed(method):
-    one_error(lambda: bf.infer(zeros(CHAIN), method, [0, -1, -1]), "order cannot be combined with observed")
-
-
 @pytest.mark.parametrize("dtype", ["float16", "int64", "complex128", "foo", None, 3, object])
 def test_dtype(dtype):
     one_error(lambda: bf.infer(zeros(CHAIN), "exact", dtype=dtype), "dtype must be 'float32' or 'float64', got")

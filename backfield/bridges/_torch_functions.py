@@ -24,12 +24,12 @@ from backfield.gradients import Gradient, Truncated
 from backfield.gradients.base import Outcome, with_tables
 from backfield.gradients.truncated import Tape
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Evidence
 from backfield.graph.potentials import _check_values
 from backfield.inference.base import ExactInference, Inference, IterativeInference
+from backfield.inference.conditioned import Conditioned, infer_given
 from backfield.kernels.compile import kernel
 from backfield.objectives import Objective, Setting, Target
-from backfield.objectives.base import Conditioned
 from backfield.training.execution.threads import map_in_order
 
 #: Step of the derivative by complex numbers: (f(x + i h)).imag / h has no rounding error of a difference.
@@ -223,23 +223,21 @@ class MarginalsTask:
     tables: Tables
     method: Inference
     strategy: Gradient
-    observed: list[Restriction | None]
+    observed: list[Evidence | None]
     cliques: bool
     taped: bool
     check: bool
 
     def forward(self, k: int, theta: Potentials) -> tuple[Potentials, Any]:
         """Return the marginals of example ``k``, and the tape where there is one."""
-        if self.taped:
-            assert isinstance(self.method, IterativeInference) and isinstance(self.strategy, Truncated)
-            engine = self.method.engine(theta)
-            tape = Tape(engine, self.method, self.strategy.memory)
-            return engine.marginals(tape.last, factors=self.cliques).astype(theta.dtype), tape
-        model = Conditioned(theta, self.observed[k])
-        if model.theta is None:
-            return model.expand(None).astype(theta.dtype), None
-        mu = model.method(self.method).infer(model.theta).marginals
-        return model.expand(mu).astype(theta.dtype), None
+        if not self.taped:
+            return infer_given(self.method, theta, self.observed[k]).marginals.astype(theta.dtype), None
+        assert isinstance(self.method, IterativeInference) and isinstance(self.strategy, Truncated)
+        model = Conditioned(theta, self.observed[k], self.method)
+        assert model.theta is not None
+        engine = self.method.bind(model.theta)
+        tape = Tape(engine, self.method, self.strategy.memory)
+        return engine.marginals(tape.last, factors=self.cliques).astype(theta.dtype), tape
 
     def adjoint(self, tapes: list[Tape] | None, d_mu: Any, tensors: Callable[[], Any]) -> Any:
         """Return J' d_mu of all examples; without tapes, theta is read from the tensors again."""
@@ -258,7 +256,7 @@ class MarginalsTask:
 
     def linear(self, k: int, theta: Potentials, d_mu: Potentials, strategy: Gradient | None = None) -> Outcome:
         """Differentiate <d_mu, mu(theta)>."""
-        model = Conditioned(theta, self.observed[k])
+        model = Conditioned(theta, self.observed[k], self.method)
         d_mu = with_tables(d_mu)
         if model.theta is None:
             return Outcome(0.0, model.expand(None, 0.0), model.expand(None), 0, True)
@@ -268,8 +266,7 @@ class MarginalsTask:
             value = reduced.unary_flat @ mu.unary_flat + reduced.factors_flat @ mu.factors_flat
             return value, reduced
 
-        method = model.method(self.method)
-        found = (strategy or self.strategy).differentiate(method, model.theta, loss, cliques=True)
+        found = (strategy or self.strategy).differentiate(self.method, model.theta, loss, cliques=True)
         return found._replace(d_theta=model.expand(found.d_theta, 0.0), mu=model.expand(found.mu, 0.0))
 
 

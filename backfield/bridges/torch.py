@@ -7,6 +7,7 @@ differentiated is exactly what was computed, after five sweeps as after five hun
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Evidence, evidence
 from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import _factor_shapes
 from backfield.inference.base import IterativeInference
@@ -196,10 +197,10 @@ class CRFLayer(torch.nn.Module):
 
     def _marginals_task(self, batch: _Batch, observed: Any, cliques: bool, differentiate: bool) -> MarginalsTask:
         """Return what is to be inferred; without ``observed`` it is the same for all tensors of these shapes."""
-        given = self._restrictions(batch, observed)
+        given = self._evidence(batch, observed)
         strategy = pick_strategy(self.inference, self.gradient)
         free = all(each is None for each in given)
-        taped = free and differentiate and isinstance(strategy, Truncated) and isinstance(self.inference, IterativeInference)
+        taped = differentiate and isinstance(strategy, Truncated) and isinstance(self.inference, IterativeInference)
         check = not (free and batch.tables.watched)
         return MarginalsTask(batch.tables, self.inference, strategy, given, cliques, taped, check)
 
@@ -335,20 +336,16 @@ class CRFLayer(torch.nn.Module):
 
     def _narrowed(self, batch: _Batch, targets: list[Target], observed: Any, weights: Any) -> list[Target]:
         """Return targets with what is observed and with weights."""
-        given, per_label = self._restrictions(batch, observed), batch.each(weights, "weights")
+        given, per_label = self._evidence(batch, observed), batch.each(weights, "weights")
         return [
-            target._replace(observed=given[k], weights=checked_weights(graph, per_label[k]))
+            dataclasses.replace(target, observed=given[k], weights=checked_weights(graph, per_label[k]))
             for k, (graph, target) in enumerate(zip(batch.tables.graphs, targets, strict=True))
         ]
 
-    def _restrictions(self, batch: _Batch, observed: Any) -> list[Restriction | None]:
-        out: list[Restriction | None] = []
+    def _evidence(self, batch: _Batch, observed: Any) -> list[Evidence | None]:
         if observed is None:
             return [None] * len(batch.tables.graphs)
-        for graph, one in zip(batch.tables.graphs, batch.each(observed, "observed"), strict=True):
-            allowed = None if one is None else as_labeling(graph, one, "observed").allowed
-            out.append(None if allowed is None or allowed.all() else Restriction(graph, allowed))
-        return out
+        return list(map(evidence, batch.tables.graphs, batch.each(observed, "observed")))
 
 
 class _Batch:

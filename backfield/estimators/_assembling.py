@@ -22,7 +22,7 @@ from backfield.estimators._spec_params import SpecParams, part_of
 from backfield.estimators._survey import Survey, Surveyor
 from backfield.estimators.classifier import Classifier
 from backfield.estimators.samples import Sample, checked_features
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import evidence
 from backfield.graph.labeling import as_labeling
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.objectives import Target, get_objective
@@ -213,9 +213,7 @@ class Assembling(SpecParams):
     def _target(self, sample: Sample, graph: Any, labels: np.ndarray, number: int) -> Target:
         try:
             labeling = as_labeling(graph, labels)
-            observed = None
-            if sample.observed is not None:
-                observed = Restriction(graph, as_labeling(graph, sample.observed, "observed").allowed)
+            observed = evidence(graph, sample.observed)
             weights = checked_weights(graph, sample.weights)
             sizes = self._sizes(graph, weights)
             weights = self._with_class_weight(graph, weights) if sizes is None else balanced(graph, sizes, labeling)

@@ -11,31 +11,28 @@ from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
-from backfield.graph.labeling import as_labeling
+from backfield.graph.conditioning import Evidence, evidence
 from backfield.inference import Inference
+from backfield.inference.conditioned import Conditioned
 
 
 def decode(decoder: Decoder, method: Inference, theta: Potentials, sample: Sample, dtype: Any) -> Any:
     """Return labels (n,) of all variables, those of observed ones as observed, or what the decoder predicts instead."""
     graph = theta.graph
     outputs = _outputs(sample, graph)
-    allowed = None if sample.observed is None else as_labeling(graph, sample.observed, "observed").allowed
-    if allowed is None or allowed.all():
-        mu = infer(theta, method, dtype=dtype).marginals if decoder.needs_marginals else None
+    given = evidence(graph, sample.observed)
+    mu = infer(theta, method, observed=sample.observed, dtype=dtype).marginals if decoder.needs_marginals else None
+    if given is None:
         return decoder.decode(theta, mu, outputs)
-    restriction = Restriction(graph, allowed)
-    reduced, constant = restriction.reduce(theta)
-    if np.isneginf(constant):
-        raise InputError("the observed labels together have probability zero (-inf).")
-    if reduced is None:
-        return _original(graph, allowed, restriction, np.empty(0, dtype=np.int64))
-    part = None if outputs is None else outputs[restriction.kept_variables]
-    mu = infer(reduced, method.restricted(restriction), dtype=dtype).marginals if decoder.needs_marginals else None
-    found = decoder.decode(reduced, mu, part)
-    if np.ndim(found) == 1 and len(found) == reduced.graph.n_variables and np.asarray(found).dtype.kind in "iu":
-        return _original(graph, allowed, restriction, found)
-    return restriction.expand(mu).unary
+    model = Conditioned(theta, given)
+    if model.theta is None:
+        return _original(given, np.empty(0, dtype=np.int64))
+    part = None if outputs is None else outputs[given.restriction.kept_variables]
+    found = decoder.decode(model.theta, None if mu is None else given.restriction.select(mu), part)
+    if np.ndim(found) == 1 and len(found) == model.theta.graph.n_variables and np.asarray(found).dtype.kind in "iu":
+        return _original(given, found)
+    assert mu is not None
+    return mu.unary
 
 
 def _outputs(sample: Sample, graph: Graph) -> np.ndarray | None:
@@ -47,10 +44,10 @@ def _outputs(sample: Sample, graph: Graph) -> np.ndarray | None:
     return outputs
 
 
-def _original(graph: Graph, allowed: np.ndarray, restriction: Restriction, found: np.ndarray) -> np.ndarray:
+def _original(given: Evidence, found: np.ndarray) -> np.ndarray:
     """Return labels of all variables: a label of the reduced model is the rank of one among those allowed."""
-    rank = np.zeros(graph.n_variables, dtype=np.int64)
-    rank[restriction.kept_variables] = found
-    start = graph.layout.var_ptr[:-1]
-    first = np.cumsum(np.concatenate([[0], np.add.reduceat(allowed.astype(np.int64), start)[:-1]]))
-    return np.flatnonzero(allowed)[first + rank] - start
+    rank = np.zeros(given.graph.n_variables, dtype=np.int64)
+    rank[given.restriction.kept_variables] = found
+    start = given.graph.layout.var_ptr[:-1]
+    first = np.cumsum(np.concatenate([[0], np.add.reduceat(given.allowed.astype(np.int64), start)[:-1]]))
+    return np.flatnonzero(given.allowed)[first + rank] - start

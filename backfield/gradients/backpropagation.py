@@ -32,7 +32,7 @@ class Backpropagation(Gradient, name="backpropagation"):
             raise InputError(f"backpropagation: tol must be a positive number, got {self.tol!r}.")
 
     def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
-        engine = method.engine(theta)
+        engine = method.bind(theta)
         state = engine.init()
         run = method.result(engine, state, method.iterate(engine, state))
         if not run.converged:

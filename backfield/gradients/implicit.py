@@ -52,7 +52,7 @@ class Implicit(Gradient, name="implicit"):
             )
 
     def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
-        engine = method.engine(theta)
+        engine = method.bind(theta)
         state = engine.init()
         run = method.result(engine, state, method.iterate(engine, state))
         if not run.converged:

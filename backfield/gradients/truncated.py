@@ -29,7 +29,7 @@ class Truncated(Gradient, name="truncated"):
             raise InputError(f"truncated: memory must be a positive number of bytes, got {self.memory!r}.")
 
     def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
-        engine = method.engine(theta)
+        engine = method.bind(theta)
         tape = Tape(engine, method, self.memory)
         mu = engine.marginals(tape.last, factors=cliques)
         value, d_mu = loss(mu)
@@ -47,7 +47,7 @@ def log_partition_and_gradient(
 
     # Differs from [D13]: the text prints a minus before H; eq. (13) has a plus.
     """
-    engine = method.engine(theta)
+    engine = method.bind(theta)
     tape = Tape(engine, method, memory)
     mu = engine.marginals(tape.last)
     value = engine.value(tape.last, mu)

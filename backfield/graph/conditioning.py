@@ -1,21 +1,76 @@
 """Conditioning: a model restricted to the labels that are allowed ("clamping", [D13] §4.1.2).
 
-Variables with one allowed label disappear, others keep their allowed labels. Every entry of theta adds to exactly one
-number of the reduced model (a table entry, or the constant), or is forbidden. So reducing is a scatter-add over one
-index array, and both the marginals of the full model and the adjoint of reducing are the gather over the same array.
+Iterative methods keep the graph: :meth:`Evidence.forbid` puts -inf into unary tables (see ``clamping``). Exact methods and
+MAP solvers run on the reduced model, a :class:`Restriction`: variables with one allowed label disappear, others keep their
+allowed labels. Every entry of theta adds to exactly one number of the reduced model (a table entry, or the constant), or is
+forbidden. So reducing is a scatter-add over one index array, and both the marginals of the full model and the adjoint of
+reducing are the gather over the same array.
 """
 
 from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph.graph import Graph
-from backfield.graph.labeling import Labeling, _mask_of
+from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import Potentials
 from backfield.kernels.compile import exact_kernel
 
 _FORBIDDEN = -1
+
+
+class Evidence:
+    """What is known about the variables of a graph: which labels are ``allowed``, flat as the unary tables.
+
+    It belongs to an example, so that what is compiled for it is compiled once, whichever examples share the graph.
+    """
+
+    def __init__(self, graph: Graph, allowed: np.ndarray) -> None:
+        self.graph, self.allowed = graph, allowed
+
+    @cached_property
+    def restriction(self) -> Restriction:
+        """The reduced model."""
+        return Restriction(self.graph, self.allowed)
+
+    def forbid(self, theta: Potentials) -> Potentials:
+        """Return theta with -inf for the labels that are not allowed."""
+        unary = np.where(self.allowed, theta.unary_flat, theta.dtype.type(-np.inf))
+        return Potentials.from_flat(theta.graph, unary, theta.factors_flat)
+
+    def contradiction(self, theta: Potentials) -> str:
+        """Return why the allowed labels have probability zero; empty where they do not."""
+        if theta.is_finite:
+            return ""
+        reduced, constant = self.restriction.reduce(theta)
+        if np.real(constant) == -np.inf:
+            return "the known labels together have probability zero (-inf)."
+        try:
+            if reduced is not None:
+                check_possible(reduced)
+        except InputError as error:
+            return self.restriction.in_full(str(error))
+        return ""
+
+    def both(self, allowed: np.ndarray) -> Evidence:
+        """Return this evidence together with other allowed labels."""
+        allowed = self.allowed & allowed
+        count = np.add.reduceat(allowed.astype(np.int64), self.graph.layout.var_ptr[:-1])
+        if count.min() == 0:
+            raise InputError(f"variable {int(np.argmin(count))} is observed with a label that labels forbid.")
+        return Evidence(self.graph, allowed)
+
+
+def evidence(graph: Graph, observed: Any) -> Evidence | None:
+    """Read observed labels (-1 = free) or a mask of allowed labels; None where they leave everything free."""
+    if observed is None:
+        return None
+    allowed = as_labeling(graph, observed, "observed").allowed
+    return None if allowed.all() else Evidence(graph, allowed)
 
 
 class Restriction:
@@ -112,6 +167,22 @@ class Restriction:
         """Return the adjoint of reduced marginals from that of full ones."""
         return self.reduce(d_full)[0]
 
+    def select(self, mu: Potentials) -> Potentials:
+        """Return the marginals of free variables and of factors that are left, from full ones."""
+        assert self.graph is not None
+        cut, n_values = len(mu.unary_flat), self.n_unary + self.n_table
+        own = (self.target >= 0) & (self.target < n_values)
+        own &= (self.target < self.n_unary) == (np.arange(len(self.target)) < cut)
+        values = np.zeros(n_values, mu.dtype)
+        values[self.target[own]] = mu.vector()[own]
+        return Potentials.from_flat(self.graph, values[: self.n_unary], values[self.n_unary :])
+
+    def in_full(self, message: str) -> str:
+        """Translate the number of a variable or factor, the second word of a message, to that of the full model."""
+        kind, number, rest = message.split(" ", 2)
+        table = self.kept_variables if kind == "variable" else self.kept_factors
+        return f"{kind} {table[int(number)]} {rest}"
+
 
 @exact_kernel
 def _table_targets(var_ptr, scope_ptr, scope, stride, table_ptr, free, rank, base, step, target):
@@ -141,35 +212,22 @@ def _add_up(target, values, out):
             out[target[a]] += values[a]
 
 
-def restricted(graph: Graph, allowed: np.ndarray) -> Restriction:
-    """Return the restriction to ``allowed``; the last one of each graph is kept, since learners ask for it at every step."""
-    kept: list[Restriction] = graph.compiled("last restriction", list)
-    last = kept[0] if kept else None
-    if last is None or not np.array_equal(last.allowed, allowed):
-        last = Restriction(graph, allowed)
-        kept[:1] = [last]
-    return last
-
-
-def observe(graph: Graph, labeling: Labeling) -> Restriction:
-    """Return the restriction to a labeling; compiled anew for each."""
-    return Restriction(graph, labeling.allowed)
-
-
-def allowed_labels(graph: Graph, labels: np.ndarray) -> np.ndarray:
-    """Return the flat mask of labels that ``labels`` (n,), -1 = free, allow."""
-    return _mask_of(labels, graph.labels)
-
-
 def check_possible(theta: Potentials) -> None:
     """Refuse potentials that forbid every label of a variable or every entry of a factor."""
     if theta.is_finite:
         return
-    layout = theta.graph.layout
-    best = np.maximum.reduceat(theta.unary_flat, layout.var_ptr[:-1])
-    if best.min() == -np.inf:
-        raise InputError(f"variable {int(np.argmin(best))} has no allowed label: its unary potentials are all -inf.")
+    check_labels(theta)
     if theta.graph.n_factors:
-        best = np.maximum.reduceat(theta.factors_flat, layout.table_ptr[:-1])
+        best = np.maximum.reduceat(theta.factors_flat.real, theta.graph.layout.table_ptr[:-1])
         if best.min() == -np.inf:
             raise InputError(f"factor {int(np.argmin(best))} forbids everything: its table is all -inf.")
+
+
+def check_labels(theta: Potentials, why: str = "its unary potentials are all -inf") -> None:
+    """Refuse unary tables that forbid every label of a variable."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(theta.unary_flat.sum()):
+            return
+    best = np.maximum.reduceat(theta.unary_flat.real, theta.graph.layout.var_ptr[:-1])
+    if best.min() == -np.inf:
+        raise InputError(f"variable {int(np.argmin(best))} has no allowed label: {why}.")

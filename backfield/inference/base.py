@@ -1,14 +1,13 @@
 """What an inference method is: theta -> marginals mu and log Z.
 
 Two kinds exist. *Direct* methods (enumeration, junction tree, sampling) implement :meth:`Inference.infer`.
-*Iterative* methods give an :class:`Engine`, theta bound to prepared arrays, whose ``sweep`` is one iteration and
-whose ``*_vjp`` are the adjoints; running, stopping and every gradient strategy are then written once, for all.
+*Iterative* methods give an :class:`~backfield.inference.engine.Engine`; running, stopping, conditioning and every gradient
+strategy are then written once, for all.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,7 +15,11 @@ import numpy as np
 
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
+from backfield.graph.clamping import clamp_of
+from backfield.graph.conditioning import check_labels
+from backfield.inference.clamped import ClampedEngine
+from backfield.inference.engine import Adjoint as Adjoint
+from backfield.inference.engine import Engine as Engine
 from backfield.registry import Component
 
 #: Where no tolerance is given, a run counts as converged when its last change was below this.
@@ -69,10 +72,6 @@ class Inference(Component):
         """Return marginals and log Z of ``theta``."""
         raise NotImplementedError
 
-    def restricted(self, restriction: Restriction) -> Inference:
-        """Return the method for the graph that a restriction leaves."""
-        return self
-
     def sees_bad_numbers(self, graph: Graph) -> bool:
         """Whether the method itself asks potentials to ``verify`` where they are not finite or huge."""
         return False
@@ -98,95 +97,6 @@ class ExactInference(Inference):
         raise NotImplementedError
 
 
-class Engine(ABC):
-    """An iterative method bound to one theta: the contract between inference and gradients.
-
-    The state is one array (messages or marginals, in the layout of the kernels). ``d_state`` is its adjoint;
-    ``d_theta`` collects the adjoint of theta and of the method's own parameters. All ``*_vjp`` *add* to what they
-    are given, except that ``sweep_vjp`` replaces the adjoint of the state after the sweep by that before it.
-    """
-
-    theta: Potentials
-
-    @abstractmethod
-    def init(self) -> np.ndarray:
-        """Return the starting state."""
-
-    @abstractmethod
-    def sweep(self, state: np.ndarray, t: int) -> None:
-        """Do iteration number ``t`` in place."""
-
-    def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
-        """Do iterations ``first .. last - 1`` in place; engines override it to save calls."""
-        for t in range(first, last):
-            self.sweep(state, t)
-
-    def record(self, states: np.ndarray, first: int) -> None:
-        """Write to ``states[k + 1]`` what iteration ``first + k`` makes of ``states[k]``; overridden to save calls."""
-        for k in range(len(states) - 1):
-            states[k + 1] = states[k]
-            self.sweep(states[k + 1], first + k)
-
-    def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Undo what :meth:`record` did: ``sweep_vjp`` from the last state to the first; overridden to save calls."""
-        for k in range(len(states) - 2, -1, -1):
-            self.sweep_vjp(states[k], states[k + 1], first + k, d_state, d_theta)
-
-    @abstractmethod
-    def beliefs(self, state: np.ndarray) -> np.ndarray:
-        """Return the flat unary marginals of a state."""
-
-    @abstractmethod
-    def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
-        """Return all marginals of a state; without ``factors`` the factor tables are left empty."""
-
-    @abstractmethod
-    def log_partition(self, mu: Potentials) -> Any:
-        """Return the approximate log Z, theta·mu + H(mu), of marginals."""
-
-    @abstractmethod
-    def adjoint(self) -> Adjoint:
-        """Return an empty collector for ``d_theta``."""
-
-    @abstractmethod
-    def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Turn the adjoint of ``after`` into that of ``before``, in place, and add to ``d_theta``.
-
-        ``after`` may be overwritten: the caller is done with it.
-        """
-
-    @abstractmethod
-    def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Add the adjoints of the state and of theta that ``d_mu`` causes; its factor tables may be left empty."""
-
-    @abstractmethod
-    def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
-        """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
-
-    def value(self, state: np.ndarray, mu: Potentials) -> Any:
-        """Return what a result reports as ``log_partition``; a method whose value is one of the state overrides it."""
-        return self.log_partition(mu)
-
-    def value_vjp(
-        self, state: np.ndarray, mu: Potentials, d_state: np.ndarray, d_theta: Adjoint, scale: float = 1.0
-    ) -> None:
-        """Add ``scale`` times the adjoints of the state and of theta that :meth:`value` causes."""
-        self.marginals_vjp(state, self.log_partition_vjp(mu, d_theta, scale), d_state, d_theta)
-
-
-class Adjoint:
-    """Collects the adjoint of theta and of an engine's own parameters (``rho``, ``damping``, ``init``)."""
-
-    def __init__(self, theta: Potentials, **parameters: np.ndarray) -> None:
-        self.unary = np.zeros_like(theta.unary_flat)
-        self.factors = np.zeros_like(theta.factors_flat)
-        self.parameters = parameters
-
-    def potentials(self, graph: Graph) -> Potentials:
-        """Return d_theta as potentials."""
-        return Potentials.from_flat(graph, self.unary, self.factors)
-
-
 class IterativeInference(Inference):
     """A method with an :class:`Engine`; subclasses are dataclasses with ``n_iter`` and ``tol``."""
 
@@ -194,8 +104,17 @@ class IterativeInference(Inference):
     tol: float | None
 
     def engine(self, theta: Potentials) -> Engine:
-        """Bind the method to ``theta``."""
+        """Bind the method to ``theta``, in which no variable has one possible label of several."""
         raise NotImplementedError
+
+    def bind(self, theta: Potentials) -> Engine:
+        """Bind the method to any ``theta``; variables with one possible label are set apart (see ``graph.clamping``)."""
+        clamp = clamp_of(theta)
+        if clamp is None:
+            return self.engine(theta)
+        plain = clamp.apply(theta)
+        check_labels(plain, "they are all forbidden (-inf), by themselves or by neighbours with one possible label")
+        return ClampedEngine(self.engine(plain), clamp, theta)
 
     def bound_for(self, graph: Graph) -> str:
         """Return the bound that holds on this graph."""
@@ -203,7 +122,7 @@ class IterativeInference(Inference):
 
     def infer(self, theta: Potentials) -> Result:
         """Iterate from the starting state and return the marginals."""
-        engine = self.engine(theta)
+        engine = self.bind(theta)
         state = engine.init()
         residuals = self.iterate(engine, state)
         run = self.result(engine, state, residuals)

@@ -14,12 +14,13 @@ import numpy as np
 from backfield.energies.oracle_backed import dense
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import factor_entries, one_hot
+from backfield.inference.conditioned import infer_given
 from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
 from backfield.learners._problem import dot
-from backfield.objectives.base import Conditioned, argmax_labels, both
+from backfield.objectives.base import argmax_labels
 from backfield.objectives.max_margin import margin
 from backfield.oracles import OracleFunction
 from backfield.oracles._softmax import Problem as Logistic
@@ -125,7 +126,7 @@ class _Fixed(NamedTuple):
     delta: Potentials
     target: np.ndarray  # indicators of the labels
     known: tuple[np.ndarray, np.ndarray]  # variables and factors whose labels are all known
-    restriction: Restriction | None  # to the known labels, where some are hidden
+    evidence: Evidence | None  # the known labels, where some are hidden
 
 
 class _Rows:
@@ -190,7 +191,7 @@ class Chunk:
             memory = Memory(zero, zero, np.zeros(len(fixed.target)), None)
             if kept is not None:
                 memory = memory._replace(messages=kept[k][0], plain=kept[k][1], target=kept[k][2])
-            elif fixed.restriction is not None:
+            elif fixed.evidence is not None:
                 memory = memory._replace(target=self._clamped(fixed, memory))
             memories.append(memory)
         return State(tuple(memories), {}), 0
@@ -309,9 +310,7 @@ class Chunk:
 
     def _clamped(self, fixed: _Fixed, memory: Memory) -> np.ndarray:
         """Return the marginals given the known labels, without the margin."""
-        model = Conditioned(self._theta(fixed, memory), fixed.restriction)
-        assert model.theta is not None  # something is hidden
-        return model.expand(model.method(self.method).infer(model.theta).marginals).vector()
+        return infer_given(self.method, self._theta(fixed, memory), fixed.evidence).marginals.vector()
 
     def _worth(self, fixed: _Fixed, memory: Memory, soft: np.ndarray | None) -> float:
         """Return eps f·q + eps H(q): what the labels are worth."""
@@ -339,7 +338,7 @@ def _fixed(example: Example) -> _Fixed:
         Potentials.from_flat(graph, margin(zero, target), zero.factors_flat),
         np.concatenate([unary, factors]).astype(np.float64),
         (known, factor_entries(graph, labels)[1]),
-        None if known.all() else both(graph, target),
+        None if known.all() else target.known(graph),
     )
 
 

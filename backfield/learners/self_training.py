@@ -28,12 +28,13 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph.labeling import as_labeling, one_hot
+from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.perturb_and_map import PerturbAndMap
 from backfield.learners._composite import Composite, Parts, stopped
 from backfield.learners._run import Fit
 from backfield.learners.base import number, whole
 from backfield.map_solvers.auto import solve
-from backfield.objectives.base import Conditioned, Target, argmax_labels, balanced, both
+from backfield.objectives.base import Target, argmax_labels, balanced
 from backfield.registry import get
 from backfield.training.problem import Example, Problem
 
@@ -130,7 +131,7 @@ class SelfTraining(Composite, name="self_training"):
         theta = problem.layout.theta(w, example, problem.dtype)
         solver = getattr(problem.objective_info, "solver", "auto")
         try:
-            model = Conditioned(theta, both(graph, target))
+            model = Conditioned(theta, target.known(graph))
             assert model.theta is not None
             if self._soft(problem):
                 run = PerturbAndMap(self.n_samples, seed + at, solver).infer(model.theta)
@@ -144,7 +145,7 @@ class SelfTraining(Composite, name="self_training"):
         except InputError as error:
             raise InputError(f"example {at}: {error}") from error
         weights = target.weights if target.sizes is None else balanced(graph, target.sizes, labeling)
-        return target._replace(labeling=labeling, weights=weights)
+        return dataclasses.replace(target, labeling=labeling, weights=weights)
 
 
 def _fill(problem: Problem, number: int, learner: SelfTraining, w: np.ndarray, seed: int) -> Target:
@@ -161,7 +162,7 @@ def _is_complete(problem: Problem, number: int) -> bool:
         open_ &= np.add.reduceat(target.labeling.soft, example.graph.layout.var_ptr[:-1]) == 0
     if target.observed is not None:
         kept = np.zeros(len(open_), dtype=bool)
-        kept[target.observed.kept_variables] = True
+        kept[target.observed.restriction.kept_variables] = True
         open_ &= kept
     return not bool(open_.any())
 

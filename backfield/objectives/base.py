@@ -10,6 +10,7 @@ value        a sum over variables or cliques
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.gradients import Gradient
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction, check_possible, restricted
+from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import Labeling, one_hot
 from backfield.inference.base import Inference
 from backfield.kernels.compile import kernel
@@ -41,13 +42,23 @@ class Setting(NamedTuple):
     watch: list[Seen] | None = None  # gets what objectives see that decode on the way
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Target:
     """What is known about an example."""
 
     labeling: Labeling
-    observed: Restriction | None = None
+    observed: Evidence | None = None
     weights: np.ndarray | None = None  # (n,), or flat as unary tables
     sizes: np.ndarray | None = None  # (n,) where the weights are those of :func:`balanced`
+    _known: list[Evidence | None] = field(default_factory=list, init=False, repr=False)
+
+    def known(self, graph: Graph) -> Evidence | None:
+        """Return observed inputs and known labels together, None where there are none; learners ask at every step."""
+        if not self._known:
+            allowed = self.labeling.allowed
+            given = Evidence(graph, allowed) if self.observed is None else self.observed.both(allowed)
+            self._known.append(None if given.allowed.all() else given)
+        return self._known[0]
 
 
 def balanced(graph: Graph, sizes: np.ndarray, labeling: Labeling) -> np.ndarray:
@@ -113,49 +124,6 @@ class Objective(Component):
         """Refuse a data set whose labels, of which ``seen`` occur, teach the objective nothing."""
 
 
-class Conditioned:
-    """A model restricted to some labels: reduced theta, and the way back; refused where it forbids everything."""
-
-    def __init__(self, theta: Potentials, restriction: Restriction | None) -> None:
-        self.full = theta.graph
-        self.restriction = restriction
-        self.constant: Any = 0.0
-        self.theta: Potentials | None = theta
-        if restriction is not None:
-            self.theta, self.constant = restriction.reduce(theta)
-            refuse_impossible(self.constant if _is_possible(self.theta) else -np.inf)
-
-    def method(self, method: Inference) -> Inference:
-        """Return the method for the reduced graph."""
-        if self.restriction is None or self.restriction.graph is None:
-            return method
-        return method.restricted(self.restriction)
-
-    def expand(self, mu: Potentials | None, constant: float = 1.0) -> Potentials:
-        """Return full marginals, or the full adjoint of theta (``constant`` = adjoint of the constant)."""
-        if self.restriction is None:
-            assert mu is not None
-            return mu
-        return self.restriction.expand(mu, constant)
-
-    def expand_vjp(self, d_mu: Potentials) -> Potentials:
-        """Return the adjoint of the reduced marginals."""
-        if self.restriction is None:
-            return d_mu
-        reduced = self.restriction.expand_vjp(d_mu)
-        assert reduced is not None
-        return reduced
-
-
-def _is_possible(theta: Potentials | None) -> bool:
-    try:
-        if theta is not None:
-            check_possible(theta)
-    except InputError:
-        return False
-    return True
-
-
 def refuse_impossible(score: Any) -> None:
     """Refuse known labels whose potentials add up to -inf."""
     if np.real(score) == -np.inf:
@@ -173,25 +141,14 @@ def is_complete(target: Target) -> bool:
     return target.observed is None and bool(target.labeling.known.all())
 
 
-def both(graph: Graph, target: Target) -> Restriction | None:
-    """Return the restriction to the observed inputs and the known labels together; ``None`` where nothing is known."""
-    allowed = target.labeling.allowed
-    if target.observed is not None:
-        allowed = allowed & (_places(target.observed) >= 0)
-        count = np.add.reduceat(allowed.astype(np.int64), graph.layout.var_ptr[:-1])
-        if count.min() == 0:
-            raise InputError(f"variable {int(np.argmin(count))} is observed with a label that labels forbid.")
-    return None if allowed.all() else restricted(graph, allowed)
-
-
 def reduced_target(graph: Graph, target: Target) -> Target:
     """Return what is known about the variables that the observed inputs leave free, in the reduced graph."""
-    restriction = target.observed
-    if restriction is None:
+    if target.observed is None:
         return target
+    restriction = target.observed.restriction
     assert restriction.graph is not None
-    both(graph, target)  # refuses labels that contradict the inputs
-    kept, places = restriction.kept_variables, _places(restriction)
+    target.known(graph)  # refuses labels that contradict the inputs
+    kept, places = restriction.kept_variables, restriction.target[: len(target.observed.allowed)]
     labels = target.labeling.labels[kept]
     new = places[graph.layout.var_ptr[kept] + np.maximum(labels, 0)] - restriction.graph.layout.var_ptr[:-1]
     entries = np.flatnonzero((places >= 0) & (places < restriction.n_unary))
@@ -201,11 +158,6 @@ def reduced_target(graph: Graph, target: Target) -> Target:
     if weights is not None:
         weights = weights[kept] if len(weights) == graph.n_variables else weights[entries]
     return Target(labeling, None, weights)
-
-
-def _places(restriction: Restriction) -> np.ndarray:
-    """Return where each label of each variable went: < 0 where it is not allowed."""
-    return restriction.target[: int(restriction.full.layout.var_ptr[-1])]
 
 
 def count_errors(decoded: np.ndarray, target: Target) -> float:

@@ -23,18 +23,17 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Evidence
 from backfield.inference.base import Engine, IterativeInference
+from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.gibbs import gibbs_chain
 from backfield.map_solvers.auto import solve
 from backfield.objectives.base import (
-    Conditioned,
     Objective,
     Seen,
     Setting,
     Target,
     argmax_labels,
-    both,
     count_errors,
     indicators,
     is_complete,
@@ -58,20 +57,15 @@ class Replacement(Objective):
         if is_complete(target):
             clamped = indicators(theta, target.labeling.labels)
         else:
-            clamped, _ = self._expanded(theta, both(theta.graph, target), setting._replace(watch=None), target)
+            clamped, _ = self._expanded(theta, target.known(theta.graph), setting._replace(watch=None), target)
         return count_errors(labels, target), theta.like(free.vector() - clamped.vector())
 
     def _expanded(
-        self, theta: Potentials, restriction: Restriction | None, setting: Setting, target: Target
+        self, theta: Potentials, evidence: Evidence | None, setting: Setting, target: Target
     ) -> tuple[Potentials, np.ndarray]:
-        model = Conditioned(theta, restriction)
-        if model.theta is None:
-            mu = model.expand(None)
-        elif restriction is None:
-            mu = self.replacement(theta, setting, target)[0]
-        else:
-            inner = setting._replace(inference=model.method(setting.inference) if setting.inference else None)
-            mu = model.expand(self.replacement(model.theta, inner, target)[0])
+        model = Conditioned(theta, evidence, setting.inference)
+        found = None if model.theta is None else self.replacement(model.theta, setting, target)[0]
+        mu = model.expand(found)
         return mu, argmax_labels(mu)
 
 
@@ -121,7 +115,7 @@ class MaximumMarginal(Replacement, name="maximum_marginal"):
 
 def _stable_labels(method: IterativeInference, theta: Potentials, stable: int) -> tuple[np.ndarray, int]:
     """Return the most probable labels once ``stable`` sweeps have not changed them, and the number of sweeps."""
-    engine = method.engine(theta)
+    engine = method.bind(theta)
     state = engine.init()
     labels, same, t = _ranking(engine, state), 0, 0
     while t < method.n_iter and same < stable:
@@ -165,14 +159,14 @@ class SaddlePoint(Objective, name="saddle_point"):
             clamped, d_clamped = theta.score(labels), indicators(theta, labels)
             refuse_impossible(clamped)
         else:
-            clamped, d_clamped, _ = self._best(theta, both(theta.graph, target))
+            clamped, d_clamped, _ = self._best(theta, target.known(theta.graph))
         if setting.watch is not None:
             setting.watch.append(Seen(count_errors(argmax_labels(d_free), target), 0, truncated))
         return free - clamped, theta.like(d_free.vector() - d_clamped.vector())
 
-    def _best(self, theta: Potentials, restriction: Restriction | None) -> tuple[float, Potentials, int]:
+    def _best(self, theta: Potentials, evidence: Evidence | None) -> tuple[float, Potentials, int]:
         """Return the best value, its labels as indicators, and the number of couplings that the solver truncated."""
-        model = Conditioned(theta, restriction)
+        model = Conditioned(theta, evidence)
         if model.theta is None:
             return model.constant, model.expand(None), 0
         found = solve(model.theta, self.solver)

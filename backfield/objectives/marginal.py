@@ -13,9 +13,10 @@ from backfield.gradients.base import with_tables
 from backfield.gradients.truncated import Tape
 from backfield.graph import Potentials
 from backfield.inference.base import IterativeInference
+from backfield.inference.conditioned import Conditioned
 from backfield.inference.message_passing.families import MessagePassing
 from backfield.losses import Loss
-from backfield.objectives.base import Conditioned, Objective, Seen, Setting, Target, count_wrong_marginals
+from backfield.objectives.base import Objective, Seen, Setting, Target, count_wrong_marginals
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +63,7 @@ class Marginal(Objective):
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss of the marginals and its gradient."""
         assert setting.inference is not None
-        model = Conditioned(theta, target.observed)
+        model = Conditioned(theta, target.observed, setting.inference)
         if model.theta is None:
             value, _ = self.loss.value_and_dmu(model.expand(None), target.labeling, target.weights)
             return value, model.expand(None, 0.0)
@@ -72,7 +73,7 @@ class Marginal(Objective):
             return value, model.expand_vjp(with_tables(d_mu)) if model.restriction is not None else d_mu
 
         cliques = self.loss.cliques or model.restriction is not None
-        outcome = strategy(setting).differentiate(model.method(setting.inference), model.theta, loss, cliques)
+        outcome = strategy(setting).differentiate(setting.inference, model.theta, loss, cliques)
         if setting.watch is not None:
             wrong = count_wrong_marginals(model.expand(outcome.mu), target)
             setting.watch.append(Seen(wrong, outcome.n_iter))
@@ -84,7 +85,7 @@ class Marginal(Objective):
         if not isinstance(method, IterativeInference):
             raise InputError("only iterative methods have parameters to differentiate; use loopy_bp or tree_reweighted.")
         plain = method.replace(family="log" if isinstance(method, MessagePassing) else "general")
-        engine = plain.engine(theta)
+        engine = plain.bind(theta)
         tape = Tape(engine, plain, Truncated.memory)
         value, d_mu = self.loss.value_and_dmu(engine.marginals(tape.last), target.labeling, target.weights)
         d_theta, d_state = engine.adjoint(), np.zeros_like(tape.last)

@@ -23,11 +23,12 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.labeling import one_hot
+from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.perturb_and_map import gumbel
 from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers.auto import solve
 from backfield.map_solvers.graph_cut import CutProblem
-from backfield.objectives.base import Conditioned, Objective, Setting, Target, both
+from backfield.objectives.base import Objective, Setting, Target
 from backfield.objectives.perturb_and_map import check_samples, free_noise
 
 
@@ -147,7 +148,7 @@ def _models(theta: Potentials, target: Target) -> Iterator[tuple[Conditioned, Te
         yield Conditioned(theta, None), Terms(known, labels, weight[ptr[known] + labels])
     if labeling.soft is None:
         return
-    model = Conditioned(theta, both(graph, target))
+    model = Conditioned(theta, target.known(graph))
     if model.theta is None:
         return
     entries = np.flatnonzero((labeling.soft > 0) & labeling.allowed & np.repeat(labeling.labels < 0, graph.labels))

@@ -19,9 +19,11 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
+from backfield.inference.base import Inference
+from backfield.inference.conditioned import Conditioned
 from backfield.inference.smoothed_lp.method import SmoothedLP
 from backfield.map_solvers.auto import solve
-from backfield.objectives.base import Conditioned, Objective, Setting, Target, argmax_labels, both
+from backfield.objectives.base import Objective, Setting, Target, argmax_labels
 
 
 class Margin(Objective):
@@ -36,6 +38,11 @@ class Margin(Objective):
         if target.labeling.has_sets:
             raise InputError(f"{self.name} takes one label per variable or -1, not sets of labels.")
 
+    @property
+    def method(self) -> Inference | None:
+        """The inference that :meth:`maximum` runs; None for MAP solvers."""
+        return None
+
     def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
         """Return the (smoothed) maximum of theta·f and what attains it."""
         raise NotImplementedError
@@ -43,11 +50,11 @@ class Margin(Objective):
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss and its (sub)gradient."""
         augmented = Potentials.from_flat(theta.graph, theta.unary_flat + margin(theta, target), theta.factors_flat)
-        high, d_high = self._restricted(augmented, Conditioned(augmented, target.observed))
-        low, d_low = self._restricted(theta, Conditioned(theta, both(theta.graph, target)))
+        high, d_high = self._given(Conditioned(augmented, target.observed, self.method))
+        low, d_low = self._given(Conditioned(theta, target.known(theta.graph), self.method))
         return high - low, theta.like(d_high.vector() - d_low.vector())
 
-    def _restricted(self, theta: Potentials, model: Conditioned) -> tuple[float, Potentials]:
+    def _given(self, model: Conditioned) -> tuple[float, Potentials]:
         if model.theta is None:
             return float(model.constant), model.expand(None)
         value, mu = self.maximum(model.theta)
@@ -78,7 +85,7 @@ def complete_labels(theta: Potentials, target: Target) -> np.ndarray | None:
     """Return the labels of all variables, known or observed; None where one is hidden."""
     if target.observed is None:
         return target.labeling.labels if target.labeling.known.all() else None
-    model = Conditioned(theta, both(theta.graph, target))
+    model = Conditioned(theta, target.known(theta.graph))
     return argmax_labels(model.expand(None)) if model.theta is None else None
 
 
@@ -120,12 +127,14 @@ class SmoothedMaxMargin(Margin, name="smoothed_max_margin"):
     tol: float | None = 1e-7
 
     def __post_init__(self) -> None:
-        self._method()
+        self.method  # noqa: B018 - refuses bad settings
 
-    def _method(self) -> SmoothedLP:
+    @property
+    def method(self) -> SmoothedLP:
+        """The smoothed LP."""
         return SmoothedLP(n_iter=self.n_iter, eps=self.eps, tol=self.tol)
 
     def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
         """Return the dual value and the marginals."""
-        run = self._method().infer(theta)
+        run = self.method.infer(theta)
         return run.log_partition, run.marginals

@@ -18,8 +18,9 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
+from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.perturb_and_map import gumbel, maximiser
-from backfield.objectives.base import Conditioned, Objective, Setting, Target, both
+from backfield.objectives.base import Objective, Setting, Target
 
 
 def check_samples(objective: Any) -> None:
@@ -51,7 +52,7 @@ class PerturbAndMapLikelihood(Objective, name="perturb_and_map"):
             value -= self.n_samples * theta.score(target.labeling.labels)
             d_theta -= self.n_samples * np.concatenate(one_hot(theta.graph, target.labeling.labels))
         else:
-            models.append((-1, Conditioned(theta, both(theta.graph, target))))
+            models.append((-1, Conditioned(theta, target.known(theta.graph))))
         for m in range(self.n_samples):
             noise = gumbel(theta, setting.seed, m)
             for sign, model in models:

@@ -17,8 +17,9 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.inference.conditioned import Conditioned
 from backfield.kernels.compile import exact_kernel, inlined, log_sum_exp
-from backfield.objectives.base import Conditioned, Objective, Setting, Target, reduced_target
+from backfield.objectives.base import Objective, Setting, Target, reduced_target
 
 _LARGEST_PATCH = 2**20
 

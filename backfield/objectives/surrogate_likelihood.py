@@ -16,14 +16,13 @@ from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.gradients.truncated import log_partition_and_gradient
 from backfield.graph import Potentials
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Evidence
 from backfield.inference.base import ExactInference, Inference, IterativeInference
+from backfield.inference.conditioned import Conditioned
 from backfield.objectives.base import (
-    Conditioned,
     Objective,
     Setting,
     Target,
-    both,
     indicators,
     is_complete,
     refuse_impossible,
@@ -71,22 +70,22 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
             clamped, d_clamped = theta.score(labels), indicators(theta, labels)
             refuse_impossible(clamped)
         else:
-            clamped, d_clamped = _log_partition(theta, both(theta.graph, target), self._clamped_method(setting), setting)
+            clamped, d_clamped = _log_partition(theta, target.known(theta.graph), self._clamped_method(setting), setting)
         return free - clamped, theta.like((d_free.vector() - d_clamped.vector()).astype(theta.dtype, copy=False))
 
 
 def _log_partition(
-    theta: Potentials, restriction: Restriction | None, method: Inference, setting: Setting
+    theta: Potentials, evidence: Evidence | None, method: Inference, setting: Setting
 ) -> tuple[Any, Potentials]:
-    """Return log Z of the restricted model and its derivative with respect to the full theta."""
-    model = Conditioned(theta, restriction)
+    """Return log Z given evidence and its derivative with respect to theta."""
+    model = Conditioned(theta, evidence, method)
     if model.theta is None:
         return model.constant, model.expand(None)
-    value, gradient = _reduced_log_partition(model.theta, model.method(method), setting)
+    value, gradient = _plain_log_partition(model.theta, method, setting)
     return value + model.constant, model.expand(gradient)
 
 
-def _reduced_log_partition(theta: Potentials, method: Inference, setting: Setting) -> tuple[Any, Potentials]:
+def _plain_log_partition(theta: Potentials, method: Inference, setting: Setting) -> tuple[Any, Potentials]:
     if isinstance(method, ExactInference):
         return method.marginals(theta)
     assert isinstance(method, IterativeInference)

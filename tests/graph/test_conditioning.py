@@ -6,9 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfield import Graph, InputError, Potentials
-from backfield.graph import conditioning
-from backfield.graph.conditioning import Restriction, allowed_labels, check_possible, observe
-from backfield.graph.labeling import as_labeling
+from backfield.graph.conditioning import Restriction, check_possible, evidence
 from tests.contracts import strategies
 from tests.models import enumerate_model, random_potentials
 
@@ -63,12 +61,13 @@ def test_reduce_and_expand_are_adjoint(case):
 
 def test_what_is_left():
     graph = Graph([2, 3, 2, 2], [(0, 1), (1, 2), (0, 2, 3), (0, 3)])
-    restriction = observe(graph, as_labeling(graph, [1, -1, -1, -1]))
+    restriction = evidence(graph, [1, -1, -1, -1]).restriction
     assert restriction.graph.labels.tolist() == [3, 2, 2]
     assert [tuple(map(int, scope)) for scope in restriction.graph.factors] == [(0, 1), (1, 2)]
     assert restriction.kept_factors.tolist() == [1, 2] and restriction.kept_variables.tolist() == [1, 2, 3]
-    assert observe(graph, as_labeling(graph, [1, 0, 0, 0])).graph is None
-    np.testing.assert_array_equal(allowed_labels(Graph([2, 2]), np.array([1, -1])), [False, True, True, True])
+    assert evidence(graph, [1, 0, 0, 0]).restriction.graph is None
+    assert evidence(graph, [-1] * 4) is None and evidence(graph, None) is None
+    np.testing.assert_array_equal(evidence(Graph([2, 2]), np.array([1, -1])).allowed, [False, True, True, True])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -96,10 +95,11 @@ def test_check_possible():
         check_possible(Potentials(Graph([2, 3, 2]), [[0, 0], [0, 0, 0], [-np.inf, -np.inf]]))
 
 
-def test_the_last_restriction_is_kept():
-    graph = Graph.chain(3)
-    first, second = (allowed_labels(graph, np.array(labels)) for labels in ([0, -1, -1], [-1, -1, 1]))
-    for allowed in (first, second, second, first):
-        found = conditioning.restricted(graph, allowed)
-        np.testing.assert_array_equal(found.target, Restriction(graph, allowed).target)
-        assert conditioning.restricted(graph, allowed.copy()) is found
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(restricted())
+def test_select_reads_what_expand_wrote(case):
+    theta, allowed = case
+    restriction = Restriction(theta.graph, allowed)
+    reduced, _ = restriction.reduce(theta)
+    if reduced is not None:
+        np.testing.assert_array_equal(restriction.select(restriction.expand(reduced)).vector(), reduced.vector())

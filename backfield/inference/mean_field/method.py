@@ -8,14 +8,13 @@ Cost O(table) for each variable of a factor; the state, and so one step of the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
 from backfield.inference import schedule as schedules
 from backfield.inference.base import IterativeInference, check_iterations
 from backfield.inference.mean_field import lattice
@@ -65,14 +64,6 @@ class MeanField(IterativeInference, name="mean_field"):
             raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}.")
         if self.family not in FAMILIES:
             raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
-
-    def restricted(self, restriction: Restriction) -> MeanField:
-        """Return the method for a conditioned graph, which is no grid; an order of one's own cannot be kept."""
-        if self.order is not None:
-            raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
-        schedule = "auto" if self.schedule == "lattice" else self.schedule
-        family = "auto" if self.family == "lattice" else self.family
-        return replace(self, schedule=schedule, family=family)
 
     def engine(self, theta: Potentials) -> MeanFieldEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it: the one place of this choice."""

@@ -90,8 +90,8 @@ class MessagePassing(IterativeInference):
             return "log"
         if not _refusal("lattice", self, graph, rho):
             return "lattice"  # its exposure is not finite where theta is not
-        if not theta.is_finite:
-            return "log"
+        if not _finite_tables(theta):
+            return "log"  # a forbidden label of a variable is a zero in a product; a forbidden entry may be all there is
         return next(family for family in ("copies", "pairwise", "general") if not _refusal(family, self, graph, rho))
 
     def _asked_for(self, graph: Graph, rho: np.ndarray) -> str:
@@ -111,6 +111,11 @@ class MessagePassing(IterativeInference):
             return schedules.explicit(graph, self.order)
         name = schedules.resolve(graph, self.schedule)
         return graph.compiled(("schedule", name), lambda: schedules.build(graph, name))
+
+
+def _finite_tables(theta: Potentials) -> bool:
+    """Whether no entry of a factor is forbidden: almost always answered by one sum."""
+    return theta.known_finite or bool(np.isfinite(theta.factors_flat.sum()) or np.isfinite(theta.factors_flat).all())
 
 
 def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray) -> str:
@@ -164,7 +169,8 @@ def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
     for i in range(n):
         low, high = np.inf, -np.inf
         for a in range(var_ptr[i], var_ptr[i + 1]):
-            low, high = min(low, theta_u[a]), max(high, theta_u[a])
+            if theta_u[a] > -np.inf:  # a forbidden label stays zero
+                low, high = min(low, theta_u[a]), max(high, theta_u[a])
         range_of[i] = high - low
     message, table = 0.0, 0.0
     for c in range(len(table_ptr) - 1):

@@ -5,14 +5,12 @@ Exact on trees after two iterations of the sequential schedule; elsewhere log Z 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield.errors import InputError
 from backfield.graph import Graph
-from backfield.graph.conditioning import Restriction
 from backfield.inference.message_passing.families import MessagePassing
 
 
@@ -33,11 +31,3 @@ class LoopyBP(MessagePassing, name="loopy_bp"):
     def counting_numbers(self, graph: Graph) -> np.ndarray:
         """Return ones."""
         return np.broadcast_to(np.float64(1), graph.n_factors)
-
-    def restricted(self, restriction: Restriction) -> LoopyBP:
-        """Return the method for a conditioned graph; an order of one's own cannot be kept."""
-        if self.order is not None:
-            raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
-        schedule = "auto" if self.schedule == "lattice" else self.schedule
-        family = "auto" if self.family in ("lattice", "copies", "pairwise") else self.family
-        return replace(self, schedule=schedule, family=family)

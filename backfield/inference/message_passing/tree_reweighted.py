@@ -8,14 +8,12 @@ subsets of factors, log Z is bounded from above at convergence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from backfield.errors import InputError
 from backfield.graph import Graph
-from backfield.graph.conditioning import Restriction
 from backfield.inference.message_passing.families import MessagePassing
 from backfield.inference.message_passing.rho import counting_numbers, is_upper_bound
 
@@ -64,14 +62,3 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         if is_upper_bound(graph, rho):
             return "upper"
         return "bethe" if (rho == 1).all() else "none"
-
-    def restricted(self, restriction: Restriction) -> TreeReweighted:
-        """Keep the rho of the factors that are left; an order of one's own cannot be kept."""
-        if self.order is not None:
-            raise InputError("an explicit order cannot be combined with observed variables; use a schedule.")
-        changes: dict[str, Any] = {"schedule": "auto"} if self.schedule == "lattice" else {}
-        if self.family in ("lattice", "copies", "pairwise"):
-            changes["family"] = "auto"
-        if not isinstance(self.rho, str | int | float):
-            changes["rho"] = self.counting_numbers(restriction.full)[restriction.kept_factors]
-        return replace(self, **changes)

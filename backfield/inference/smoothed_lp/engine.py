@@ -11,12 +11,13 @@ sends its probability to zero in all regions around, and the dual is the limit o
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.graph.clamping import Clamp
 from backfield.inference.base import Adjoint, Engine
 from backfield.kernels.compile import exact_kernel
 
@@ -56,6 +57,8 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 class SmoothedEngine(Engine):
     """Theta bound to tables theta / eps."""
 
+    value_of_state: ClassVar[bool] = True
+
     def __init__(self, theta: Potentials, eps: float, stars: Stars) -> None:
         self.theta, self.eps, self.stars = theta, float(eps), stars
 
@@ -82,6 +85,11 @@ class SmoothedEngine(Engine):
     def value(self, state: np.ndarray, mu: Potentials) -> Any:
         """Return the dual."""
         return self.dual(state)
+
+    def surplus(self, clamp: Clamp) -> float:
+        """Return eps log L for each fixed variable, its own region and all factors around it."""
+        regions = 1 + self.theta.graph.degree[clamp.variables]
+        return self.eps * float(regions @ np.log(self.theta.graph.labels[clamp.variables]))
 
     def value_vjp(
         self, state: np.ndarray, mu: Potentials, d_state: np.ndarray, d_theta: Adjoint, scale: float = 1.0

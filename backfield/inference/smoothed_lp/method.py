@@ -15,14 +15,13 @@ each slot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Restriction
 from backfield.inference import schedule as schedules
 from backfield.inference.base import IterativeInference, check_iterations
 from backfield.inference.smoothed_lp.engine import CHOICES, SmoothedEngine, Stars
@@ -95,12 +94,6 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
     def bound_for(self, graph: Graph) -> str:
         """Return 'upper' for eps >= 1: then the entropies of the regions together are no less than that of the field."""
         return "upper" if self.eps >= 1 else "none"
-
-    def restricted(self, restriction: Restriction) -> SmoothedLP:
-        """Return the method for a conditioned graph, which is no grid any more."""
-        schedule = "auto" if self.schedule == "lattice" else self.schedule
-        family = "auto" if self.family in ("lattice", "pairwise") else self.family
-        return replace(self, schedule=schedule, family=family)
 
     def engine(self, theta: Potentials) -> SmoothedEngine:
         """Bind to ``theta`` with the fastest kernels that can do it: the one place of this choice."""
