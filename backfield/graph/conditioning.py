@@ -40,7 +40,7 @@ class Evidence:
     def forbid(self, theta: Potentials) -> Potentials:
         """Return theta with -inf for the labels that are not allowed."""
         unary = np.where(self.allowed, theta.unary_flat, theta.dtype.type(-np.inf))
-        return Potentials.from_flat(theta.graph, unary, theta.factors_flat)
+        return theta.with_unary(unary)
 
     def contradiction(self, theta: Potentials) -> str:
         """Return why the allowed labels have probability zero; empty where they do not."""
