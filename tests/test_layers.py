@@ -18,7 +18,6 @@ LAYERS = [
     ["energies", "inference"],
     ["gradients", "decoders"],  # decoders may sample from the posterior
     ["objectives"],
-    ["preconditioner"],
     ["training"],
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on

@@ -27,9 +27,10 @@ from backfield.graph.labeling import as_labeling
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.objectives import Target, get_objective
 from backfield.objectives.base import balanced
+from backfield.training.examples import Example, Rows
 from backfield.training.execution import sum_over_chunks
 from backfield.training.execution.cluster import active
-from backfield.training.problem import Example, Layout, Rows
+from backfield.training.weights import WeightLayout
 
 
 class Assembling(SpecParams):
@@ -45,7 +46,7 @@ class Assembling(SpecParams):
     dtype: str
     n_jobs: int
     classes_: np.ndarray
-    layout_: Layout
+    layout_: WeightLayout
 
     # ---- what subclasses give ----
 
@@ -159,9 +160,9 @@ class Assembling(SpecParams):
         self.classifier_, out = self.unary.fit_predict(features, mapped(self._encoded, labels), len(self.classes_))
         return [each.astype(self.dtype) for each in out]
 
-    def _make_layout(self, survey: Survey, samples: Sequence[Sample], labels: Sequence[np.ndarray] | None) -> Layout:
+    def _make_layout(self, survey: Survey, samples: Sequence[Sample], labels: Sequence[np.ndarray] | None) -> WeightLayout:
         """Return one block of weights per type of variable and per type of factor."""
-        layout = Layout()
+        layout = WeightLayout()
         for kind, count, outputs in survey.types("node"):
             unary = self._energy("unary")  # each block has its own: an oracle's function is kept in it
             outputs = self._n_outputs(outputs, 1)
@@ -187,7 +188,7 @@ class Assembling(SpecParams):
         if isinstance(spec, Classifier):
             spec = "linear"
         learner = self._learner()
-        if getattr(learner, "uses_oracles", False):
+        if learner.uses_oracles:
             return oracle_energy(spec, learner.eps)
         part = part_of(kind, spec)
         if isinstance(part, Network):

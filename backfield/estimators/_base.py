@@ -6,7 +6,7 @@ How samples become examples is in :mod:`backfield.estimators._assembling`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -19,7 +19,6 @@ from backfield.errors import InputError
 from backfield.estimators._assembling import Assembling
 from backfield.estimators._decode import decode
 from backfield.estimators._graph_cache import GraphCache
-from backfield.estimators._independent import IndependentProblem
 from backfield.estimators._lazy import checked_sequence, opened
 from backfield.estimators._predicting import stream
 from backfield.estimators._progress import Progress
@@ -28,15 +27,19 @@ from backfield.estimators._survey import Survey
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph, Potentials
 from backfield.inference import Inference, Result
-from backfield.learners import Learner
+from backfield.learners import Incremental, Learner
 from backfield.objectives import get_objective, jgmt_alias
+from backfield.training.examples import Example
 from backfield.training.execution import N_CHUNKS
 from backfield.training.execution.cluster import Cluster, active, open_cluster, using
-from backfield.training.problem import Example, Problem
+from backfield.training.problem import Problem
 
 
 class CRF(ClassifierMixin, Assembling):
     """Base of the estimators; see :class:`GridCRF` for the parameters."""
+
+    #: Every graph is a path 0 - 1 - ... - n-1.
+    _chains: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ class CRF(ClassifierMixin, Assembling):
             self._learn_classes([np.asarray(classes)] if classes is not None else survey.seen)
         examples = self._examples(samples, labels, sample_weight, survey if first else None)
         learner = self._learner()
-        if not hasattr(learner, "step"):
+        if not isinstance(learner, Incremental):
             raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
         problem = self._problem(examples, survey)
         if first:
@@ -171,11 +174,7 @@ class CRF(ClassifierMixin, Assembling):
         options: dict[str, Any] = {"l2": self.l2, "dtype": self.dtype, "n_jobs": self._jobs()}
         options["labelled"] = survey.labelled if survey is not None else None
         options["n_chunks"] = getattr(self, "_n_chunks", N_CHUNKS)
-        return self._distributed(self._specialised(Problem(examples, self.layout_, objective, setting, **options)))
-
-    def _specialised(self, problem: Problem) -> Problem:
-        """Return the same problem by a faster path, where there is one."""
-        return problem
+        return self._distributed(Problem(examples, self.layout_, objective, setting, chains=self._chains, **options))
 
     def _distributed(self, problem: Problem) -> Problem:
         """Hand a problem to the workers, if there are some."""
@@ -201,7 +200,7 @@ class CRF(ClassifierMixin, Assembling):
 
     def _independent(self, examples: Sequence[Example], survey: Survey) -> np.ndarray:
         """Return weights of the model without factors, from which all papers start."""
-        problem = IndependentProblem(
+        problem = Problem(
             examples,
             self.layout_,
             get_objective("univariate_logistic"),
@@ -211,6 +210,7 @@ class CRF(ClassifierMixin, Assembling):
             n_jobs=self._jobs(),
             labelled=survey.labelled,
             n_chunks=getattr(self, "_n_chunks", N_CHUNKS),
+            coupled=False,
         )
         learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
         return learner.fit(self._distributed(problem), np.zeros(self.layout_.n_weights), seed=self._seed()).w

@@ -9,12 +9,9 @@ from scipy.sparse import csr_matrix
 
 from backfield.errors import InputError
 from backfield.estimators._base import OneLabelSetCRF
-from backfield.estimators._lazy import is_lazy, opened
-from backfield.estimators._tied_chains import TiedChainProblem
-from backfield.estimators._tied_maxima import TiedMaximaProblem
+from backfield.estimators._lazy import opened
 from backfield.estimators.samples import Sample
 from backfield.graph import Graph
-from backfield.training.problem import Problem
 
 
 class ChainCRF(OneLabelSetCRF):
@@ -23,6 +20,8 @@ class ChainCRF(OneLabelSetCRF):
     X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts; y a list of sequences of ints or strings
     (-1 or "" = hidden). A value of a dict is a number, or a string: {"word": "the"} has the feature "word=the".
     """
+
+    _chains = True
 
     def __init__(
         self,
@@ -55,14 +54,6 @@ class ChainCRF(OneLabelSetCRF):
         self._learn_features(X)
         super().fit(X, y, sample_weight, **options)
         return self
-
-    def _specialised(self, problem: Problem) -> Problem:
-        if is_lazy(problem.examples):
-            return problem
-        for faster in (TiedChainProblem, TiedMaximaProblem):
-            if faster.applies(problem):
-                problem.__class__ = faster
-        return problem
 
     def _learn_features(self, X: Any) -> None:
         self.feature_names_ = None

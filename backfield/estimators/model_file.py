@@ -24,7 +24,7 @@ from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
 from backfield.registry import Component, get
-from backfield.training.problem import Layout
+from backfield.training.weights import WeightLayout
 
 FORMAT = 1
 
@@ -73,7 +73,7 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
                 text["params"][kind] = module
         estimator = cls(**text["params"])
         estimator.classes_ = np.asarray(text["classes"])
-        estimator.layout_ = Layout()
+        estimator.layout_ = WeightLayout()
         for kind in ("unary", "factors"):
             for number, (spec, extra, n_features, n_outputs, intercept) in enumerate(text["layout"][kind]):
                 prefix = f"{kind}.{number}."

@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from backfield.errors import InputError
 
 FORMAT = "backfield-checkpoint"
-VERSION = "1"
+VERSION = "2"
 
 
 def write_checkpoint(path: Path, arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from backfield.learners._problem import Problem
 from backfield.learners._run import Callback, Fit, Row
 from backfield.learners.base import Learner
+from backfield.training.protocols import Minimisable
 
 
 class Parts:
@@ -56,7 +56,7 @@ class Composite(Learner):
 
     def fit(  # type: ignore[override]
         self,
-        problem: Problem,
+        problem: Minimisable,
         w: np.ndarray,
         *,
         callbacks: Sequence[Callback] = (),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
 from backfield.energies.oracle_backed import dense
 from backfield.errors import InputError
@@ -19,13 +20,14 @@ from backfield.graph.labeling import factor_entries, one_hot
 from backfield.inference.conditioned import infer_given
 from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
-from backfield.learners._problem import dot
+from backfield.learners._vectors import dot
 from backfield.objectives.base import argmax_labels
 from backfield.objectives.max_margin import margin
 from backfield.oracles import OracleFunction
 from backfield.oracles._softmax import Problem as Logistic
 from backfield.oracles._softmax import RowSums
-from backfield.training.problem import Example, Problem, Rows
+from backfield.training.evaluators import Task
+from backfield.training.examples import Example, Rows
 
 #: Sweeps of each round for the error in the trace; their messages, of the model without the margin, are kept.
 ERROR_SWEEPS = 5
@@ -60,7 +62,7 @@ class Memory(NamedTuple):
     target: np.ndarray | None  # marginals given the known labels, where some are hidden
 
 
-class State(NamedTuple):
+class ChunkState(NamedTuple):
     """What changes of a chunk: its examples, and the biases of the rows of the terms that are fitted next."""
 
     memories: tuple[Memory, ...]
@@ -167,15 +169,15 @@ class _Rows:
 class Chunk:
     """Some examples; methods take a state, and those that move it return the next one first."""
 
-    def __init__(self, problem: Problem, numbers: np.ndarray, plan: Plan) -> None:
-        examples = [problem.examples[number] for number in numbers]
-        share = len(numbers) / len(problem.labelled)
+    def __init__(self, task: Task, numbers: np.ndarray, plan: Plan) -> None:
+        examples = [task.examples[number] for number in numbers]
+        share = len(numbers) / len(task.labelled)
         self.plan = plan
         self.method = SmoothedLP(n_iter=plan.sweeps, eps=plan.eps)
         self.terms = [_Rows(term, examples, plan.max_dense, share) for term in plan.terms]
         self.fixed = [_fixed(example) for example in examples]
 
-    def size(self, state: State | None) -> Size:
+    def size(self, state: ChunkState | None) -> Size:
         """Count labels and rows."""
         labelled = sum(int(each.known[0].sum()) for each in self.fixed)
         rows = np.array([rows.n for rows in self.terms])
@@ -183,7 +185,7 @@ class Chunk:
 
     # ---- what moves ----
 
-    def begin(self, state: State | None, kept: list[Any] | None) -> tuple[State, int]:
+    def begin(self, state: ChunkState | None, kept: list[Any] | None) -> tuple[ChunkState, int]:
         """Start from f = 0, or from what was kept of each example."""
         memories = []
         for k, fixed in enumerate(self.fixed):
@@ -194,11 +196,11 @@ class Chunk:
             elif fixed.evidence is not None:
                 memory = memory._replace(target=self._clamped(fixed, memory))
             memories.append(memory)
-        return State(tuple(memories), {}), 0
+        return ChunkState(tuple(memories), {}), 0
 
     def advance(
-        self, state: State, scores: dict[int, np.ndarray] | None, functions: dict[int, Any], step: Step
-    ) -> tuple[State, Tally]:
+        self, state: ChunkState, scores: dict[int, np.ndarray] | None, functions: dict[int, Any], step: Step
+    ) -> tuple[ChunkState, Tally]:
         """Take scores and functions of some terms, pass messages, and prepare the rows that are fitted next."""
         memories = list(self._with_scores(state.memories, scores or {}, functions))
         value, wrong = 0.0, 0
@@ -210,7 +212,7 @@ class Chunk:
                 memory, mistakes = self._looked(fixed, memory)
                 wrong += mistakes
             memories[k] = memory
-        return State(tuple(memories), self._prepared(memories, step.then)), Tally(value, wrong)
+        return ChunkState(tuple(memories), self._prepared(memories, step.then)), Tally(value, wrong)
 
     def _with_scores(self, memories: Any, scores: dict[int, np.ndarray], functions: dict[int, Any]) -> Iterator[Memory]:
         given = [(t, scores[t]) for t in sorted(scores)]
@@ -272,32 +274,32 @@ class Chunk:
 
     # ---- what is asked ----
 
-    def kept(self, state: State) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    def kept(self, state: ChunkState) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
         """Return what has to be kept of each example: scores follow from functions."""
         return [(memory.messages, memory.plain, memory.target) for memory in state.memories]
 
-    def gathered(self, state: State, t: int) -> list[Gathered]:
+    def gathered(self, state: ChunkState, t: int) -> list[Gathered]:
         """Return the rows of a term."""
         return [Gathered(state.rows[t].bias, *self._targets(t, state.memories))] if self.terms[t].n else []
 
-    def squares(self, state: State, t: int) -> np.ndarray:
+    def squares(self, state: ChunkState, t: int) -> np.ndarray:
         """Return the weighted sum of the square of each feature."""
         return self._sums(state, t).mean_squares() if self.terms[t].n else np.zeros(1)
 
-    def gradient(self, state: State, t: int, w: np.ndarray, n_features: int) -> Gradient:
+    def gradient(self, state: ChunkState, t: int, w: np.ndarray, n_features: int) -> Gradient:
         """Return the weighted loss of f = W x and its gradient."""
         if not self.terms[t].n:
             return Gradient(0.0, np.zeros(w.shape))
         return Gradient(*self._sums(state, t).linear_gradient(w, n_features))
 
-    def loss(self, state: State, t: int, function: OracleFunction | None) -> float:
+    def loss(self, state: ChunkState, t: int, function: OracleFunction | None) -> float:
         """Return the weighted loss of a function, None for f = 0."""
         if not self.terms[t].n:
             return 0.0
         scores = np.zeros(state.rows[t].bias.shape) if function is None else function.scores(self.terms[t].features)
         return state.rows[t].value(scores)
 
-    def _sums(self, state: State, t: int) -> RowSums:
+    def _sums(self, state: ChunkState, t: int) -> RowSums:
         return RowSums(self.terms[t].features, state.rows[t])
 
     # ---- the model ----
@@ -344,7 +346,7 @@ def _fixed(example: Example) -> _Fixed:
 
 def _check_size(features: list[Any], oracle: str, limit: float, share: float) -> None:
     """Refuse sparse rows, such as those of words, that would not fit into memory as an array."""
-    size = sum(x.shape[0] * x.shape[1] * x.dtype.itemsize for x in features if hasattr(x, "toarray"))
+    size = sum(x.shape[0] * x.shape[1] * x.dtype.itemsize for x in features if issparse(x))
     if size > limit * share:
         n, m = sum(x.shape[0] for x in features), features[0].shape[1]
         raise InputError(

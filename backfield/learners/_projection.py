@@ -11,13 +11,18 @@ the nearest weights in it add max(0, -c_k) / 4 to W_k(0,0) and W_k(1,1) and take
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from backfield.energies.linear import Constant, Linear, Zero
 from backfield.errors import InputError
-from backfield.training.problem import Block
+from backfield.learners._vectors import project
+from backfield.training.evaluators import Task
+from backfield.training.protocols import HasExamples, Minimisable
+from backfield.training.weights import Block
 
 Projection = Callable[[np.ndarray], np.ndarray]
 _SIGN = np.array([1.0, -1.0, -1.0, 1.0])
@@ -29,33 +34,31 @@ def check_name(learner: str, projection: Any) -> None:
         raise InputError(f"{learner}: projection must be None or 'supermodular', got {projection!r}.")
 
 
-def projection_of(learner: str, projection: str | None, problem: Any) -> Projection:
+def projection_of(learner: str, projection: str | None, problem: Minimisable) -> Projection:
     """Return the projection that a learner asks for, followed by the problem's own where it has one."""
-    own = getattr(problem, "projection", None)
     if projection is None:
-        return (lambda w: w) if own is None else (lambda w: np.asarray(own(w), dtype=np.float64))
-    blocks = _blocks(learner, problem)
+        return partial(project, problem)
+    assert isinstance(problem, HasExamples)  # ``Learner.needs``
+    blocks = _blocks(learner, problem.task)
 
-    def project(w: np.ndarray) -> np.ndarray:
+    def supermodular(w: np.ndarray) -> np.ndarray:
         out = w.copy()
         for block in blocks:
             tables = out[block.start : block.stop].reshape(-1, 4)
             tables += np.maximum(0.0, -(tables @ _SIGN) / 4)[:, None] * _SIGN
-        return out if own is None else np.asarray(own(out), dtype=np.float64)
+        return project(problem, out)
 
-    return project
+    return supermodular
 
 
-def _blocks(learner: str, problem: Any) -> list[Block]:
+def _blocks(learner: str, task: Task) -> list[Block]:
     """Return the blocks of weights to project; refuse where that would not make every model supermodular."""
     where = f"{learner}: projection='supermodular'"
-    if not hasattr(problem, "layout"):
-        raise InputError(f"{where} needs a problem over graphs; this one says nothing of edges.")
-    blocks = problem.layout.factors
+    blocks = task.layout.factors
     for block in blocks:
         if type(block.energy) not in (Linear, Constant, Zero):
             raise InputError(f"{where} needs linear, constant or zero energies, not {block.energy!r}.")
-    for number, example in enumerate(problem.examples):
+    for number, example in enumerate(task.examples):
         graph = example.graph
         if graph.n_factors and (graph.n_labels != 2 or graph.arity != 2):
             raise InputError(f"{where} is for two labels and factors of two variables; example {number} has others.")
@@ -66,7 +69,7 @@ def _blocks(learner: str, problem: Any) -> list[Block]:
 
 
 def _check_features(where: str, features: Any, number: int, kind: int) -> None:
-    values = features.data if hasattr(features, "indptr") else features
+    values = features.data if issparse(features) else features
     if values.size and values.min() < 0:
         raise InputError(
             f"{where} needs edge features >= 0, but those of type {kind} in example {number} go down to "

@@ -16,7 +16,8 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._checkpoint import probe, read_checkpoint, write_checkpoint
-from backfield.learners._problem import Problem, norm, project
+from backfield.learners._vectors import norm, project
+from backfield.training.protocols import Minimisable
 
 Row = dict[str, Any]
 #: Called with (iteration, w, row); True stops the fit.
@@ -35,7 +36,7 @@ class Fit:
     message: str
 
 
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """Why a learner stopped. ``finished`` is False if resuming should go on from here."""
 
     w: np.ndarray
@@ -44,7 +45,7 @@ class Outcome(NamedTuple):
     finished: bool = True
 
 
-class State(Protocol):
+class Resumable(Protocol):
     """All that a learner needs to go on."""
 
     def pack(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -66,9 +67,9 @@ class Run:
         self,
         spec: str,
         patience: int,
-        problem: Problem,
+        problem: Minimisable,
         seed: int,
-        validation: Problem | None,
+        validation: Minimisable | None,
         callbacks: tuple[Callback, ...],
         progress: Callable[[Row], Any] | None,
     ) -> None:
@@ -77,17 +78,16 @@ class Run:
         self.trace: list[Row] = []
         self.best = Best()
         self.done: Fit | None = None
-        self.identity = {
+        self.identity: dict[str, Any] = {
             "spec": spec,
             "objective": str(problem.objective_info.name),
             "n_weights": int(problem.n_weights),
             "n_examples": int(problem.n_examples),
             "seed": self.seed,
-            "fingerprint": str(getattr(problem, "fingerprint", "")),
         }
         self._path: Path | None = None
         self._note = ""
-        self._latest: tuple[int, State, Best] | None = None
+        self._latest: tuple[int, Resumable, Best] | None = None
         self._began = time.perf_counter()
         self._saved_once = False
         self._saved_at = self._began
@@ -104,6 +104,8 @@ class Run:
             probe(self._path)
         except OSError as error:
             raise self._unwritable(error) from error
+        watched = {} if self.validation is None else self.validation.fingerprint()
+        self.identity |= self.problem.fingerprint() | {f"validation {key}": text for key, text in watched.items()}
         if not resume:
             return None
         if not self._path.exists():
@@ -113,11 +115,12 @@ class Run:
 
     def _restore(self, path: Path) -> Restored:
         arrays, content = read_checkpoint(path)
-        for key, ours in self.identity.items():
-            theirs = content.get("identity", {}).get(key)
-            if theirs != ours:
+        theirs = content.get("identity", {})
+        for key in {**self.identity, **theirs}:
+            if theirs.get(key) != self.identity.get(key):
                 raise InputError(
-                    f"the checkpoint {path} has {key} {theirs!r} and this fit has {ours!r}; they cannot be joined."
+                    f"the checkpoint {path} has {key} {theirs.get(key)!r} and this fit has {self.identity.get(key)!r}; they "
+                    "cannot be joined: resume with what the fit began with, or start it again without resume."
                 )
         self.trace = content["trace"]
         self.best = Best(content["best"], arrays.get("best"), content["waited"])
@@ -127,7 +130,7 @@ class Run:
             self.done = Fit(arrays["result"], self.trace, *content["outcome"])
         return arrays, content["state"]
 
-    def record(self, w: np.ndarray, row: Row, state: State, total: int, *, fresh: bool = False) -> str:
+    def record(self, w: np.ndarray, row: Row, state: Resumable, total: int, *, fresh: bool = False) -> str:
         """Add a row to the trace; return "callback" or "validation" if that stops the fit, else "".
 
         ``fresh`` starts the patience anew: what is minimised has changed.
@@ -161,7 +164,7 @@ class Run:
             return Best(value, w.copy(), 0)
         return self.best._replace(waited=0 if fresh else self.best.waited + 1)
 
-    def mark(self, state: State) -> None:
+    def mark(self, state: Resumable) -> None:
         """Remember a state between two rows; write it if it is time."""
         self._latest = (len(self.trace), state, self.best)
         self.save_if_due()
@@ -174,12 +177,12 @@ class Run:
         if not self._saved_once or rows >= self._iterations or time.perf_counter() - self._saved_at >= self._seconds:
             self.save()
 
-    def save(self, outcome: Outcome | None = None) -> None:
+    def save(self, ending: Ending | None = None) -> None:
         """Write a checkpoint. The first failure raises InputError; later ones warn."""
         if self._path is None or self._latest is None:
             return
         try:
-            write_checkpoint(self._path, *self._content(outcome))
+            write_checkpoint(self._path, *self._content(ending))
         except OSError as error:
             failed = self._unwritable(error)
             if not self._saved_once:
@@ -196,14 +199,14 @@ class Run:
         with suppress(Exception):  # a state on lost machines cannot be fetched; the last checkpoint is kept
             self.save()
 
-    def _content(self, outcome: Outcome | None) -> Restored:
+    def _content(self, ending: Ending | None) -> Restored:
         assert self._latest is not None
         n_rows, state, best = self._latest
         arrays, numbers = state.pack()
         if best.w is not None:
             arrays["best"] = best.w
-        if outcome is not None:
-            arrays["result"] = outcome.w
+        if ending is not None:
+            arrays["result"] = ending.w
         return arrays, {
             "identity": self.identity,
             "state": numbers,
@@ -211,26 +214,26 @@ class Run:
             "best": best.value,
             "waited": best.waited,
             "seconds": time.perf_counter() - self._began,
-            "outcome": [outcome.converged, outcome.message] if outcome is not None else None,
+            "outcome": [ending.converged, ending.message] if ending is not None else None,
         }
 
-    def close(self, outcome: Outcome) -> Fit:
+    def close(self, ending: Ending) -> Fit:
         """Write the last checkpoint and return what was found."""
-        if self.best.w is not None and outcome.finished:
-            outcome = outcome._replace(w=self.best.w)
-        outcome = _inside(self.problem, outcome)
-        self.save(outcome if outcome.finished else None)
-        return Fit(outcome.w.copy(), self.trace, outcome.converged, self._note + outcome.message)
+        if self.best.w is not None and ending.finished:
+            ending = ending._replace(w=self.best.w)
+        ending = _inside(self.problem, ending)
+        self.save(ending if ending.finished else None)
+        return Fit(ending.w.copy(), self.trace, ending.converged, self._note + ending.message)
 
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(f"the checkpoint {self._path} cannot be written: {error.strerror or error}.")
 
 
-def _inside(problem: Problem, outcome: Outcome) -> Outcome:
+def _inside(problem: Minimisable, ending: Ending) -> Ending:
     """Project the weights at the end, and say so if that moved them: not all learners know constraints."""
-    w = project(problem, outcome.w)
-    moved = norm(w - outcome.w)
+    w = project(problem, ending.w)
+    moved = norm(w - ending.w)
     if moved <= 1e-12 * norm(w):
-        return outcome
+        return ending
     note = f"; the weights were outside the constraints: their projection moved them by {moved:.3g}"
-    return outcome._replace(w=w, converged=False, message=outcome.message + note)
+    return ending._replace(w=w, converged=False, message=ending.message + note)

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._problem import Evaluation, Problem, norm, project
-from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners._run import Ending, Restored, Run
+from backfield.learners._vectors import norm, project
 from backfield.learners.base import Learner, number, whole
+from backfield.training.protocols import Evaluation, Minimisable
 
 KEEP = ("fewest", "votes", "last")
 #: The trace holds w and g themselves up to so many weights.
@@ -77,8 +78,8 @@ class Ascent(Learner, name="ascent"):
         if self.keep not in KEEP:
             raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; got {self.keep!r}.")
 
-    def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
-        state = _State(project(problem, w)) if restored is None else _State.unpack(*restored)
+    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        state = AscentState(project(problem, w)) if restored is None else AscentState.unpack(*restored)
         if restored is None:
             run.mark(state)
         while True:
@@ -90,16 +91,16 @@ class Ascent(Learner, name="ascent"):
             after = self._judged(state, seen, problem)
             row = _row(after, seen, 0.0 if state.iteration == 0 else self.step_size, problem)
             stop = run.record(self._answer(after), row, self._moved(after, seen, problem), self.max_iter)
-            outcome = self._outcome(after, seen, stop)
-            if outcome is not None:
-                return outcome
+            ending = self._ending(after, seen, stop)
+            if ending is not None:
+                return ending
             state = self._moved(after, seen, problem)
 
-    def _moved(self, state: _State, seen: Evaluation, problem: Problem) -> _State:
+    def _moved(self, state: AscentState, seen: Evaluation, problem: Minimisable) -> AscentState:
         w = project(problem, state.w - self.step_size * np.asarray(seen.gradient, dtype=np.float64))
         return dataclasses.replace(state, w=w, iteration=state.iteration + 1)
 
-    def _judged(self, state: _State, seen: Evaluation, problem: Problem) -> _State:
+    def _judged(self, state: AscentState, seen: Evaluation, problem: Minimisable) -> AscentState:
         """Return the state with the present parameters judged: fewest errors, votes, loops."""
         score = _score(seen, problem)
         if score < state.score:
@@ -113,29 +114,29 @@ class Ascent(Learner, name="ascent"):
             path, loops = path[-1:], loops + 1
         return dataclasses.replace(state, mean=mean, votes=total, path=path, loops=loops)
 
-    def _answer(self, state: _State) -> np.ndarray:
+    def _answer(self, state: AscentState) -> np.ndarray:
         if self.keep == "votes" and state.mean is not None:
             return state.mean
         return state.best if self.keep == "fewest" and state.best is not None else state.w
 
-    def _outcome(self, state: _State, seen: Evaluation, stop: str) -> Outcome | None:
+    def _ending(self, state: AscentState, seen: Evaluation, stop: str) -> Ending | None:
         found, at = self._answer(state), state.iteration
         if stop == "callback":
-            return Outcome(found, False, f"stopped by a callback at iteration {at}", finished=False)
+            return Ending(found, False, f"stopped by a callback at iteration {at}", finished=False)
         if stop == "validation":
-            return Outcome(found, True, f"the validation value has not improved for {self.patience} iterations")
+            return Ending(found, True, f"the validation value has not improved for {self.patience} iterations")
         size = norm(np.asarray(seen.gradient, dtype=np.float64))
         if size <= self.tol:
-            return Outcome(found, True, f"the direction has vanished: its norm {size:.3g} is below {self.tol:g}")
+            return Ending(found, True, f"the direction has vanished: its norm {size:.3g} is below {self.tol:g}")
         if self.cycles and state.loops >= self.cycles:
-            return Outcome(found, True, f"a limit cycle: {state.loops} loops without fewer errors, at iteration {at}")
+            return Ending(found, True, f"a limit cycle: {state.loops} loops without fewer errors, at iteration {at}")
         if at >= self.max_iter:
-            return Outcome(found, False, f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}")
+            return Ending(found, False, f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}")
         return None
 
 
 @dataclass(frozen=True)
-class _State:
+class AscentState:
     """The present parameters and the best ones, votes, and the path since the last closed loop."""
 
     w: np.ndarray
@@ -153,7 +154,7 @@ class _State:
         return arrays, {key: getattr(self, key) for key in _NUMBERS}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _State:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> AscentState:
         """Return the state that was packed."""
         known: dict[str, Any] = {key: arrays[key] for key in _ARRAYS if key in arrays}
         return cls(**known, **{key: numbers[key] for key in _NUMBERS})
@@ -163,7 +164,7 @@ _ARRAYS = ("w", "best", "mean", "path")
 _NUMBERS = ("iteration", "score", "votes", "loops")
 
 
-def _score(seen: Evaluation, problem: Problem) -> float:
+def _score(seen: Evaluation, problem: Minimisable) -> float:
     """Return what the fewest errors are counted by: errors, the objective where nothing is decoded, else nothing."""
     if math.isfinite(seen.errors):
         return float(seen.errors)
@@ -180,7 +181,7 @@ def _is_closed(path: np.ndarray, closeness: float, least: int) -> bool:
     return bool(((distance[:old] <= closeness * farthest[1 : old + 1]) & (farthest[1 : old + 1] > 0)).any())
 
 
-def _row(state: _State, seen: Evaluation, step: float, problem: Problem) -> dict[str, Any]:
+def _row(state: AscentState, seen: Evaluation, step: float, problem: Minimisable) -> dict[str, Any]:
     gradient = np.asarray(seen.gradient, dtype=np.float64)
     row = {
         "iteration": state.iteration,
@@ -190,7 +191,7 @@ def _row(state: _State, seen: Evaluation, step: float, problem: Problem) -> dict
         "step": step,
         "sweeps": int(seen.sweeps),
         "examples": problem.n_examples,
-        "truncated": int(getattr(seen, "truncated", 0)),
+        "truncated": int(seen.truncated),
         "loops": state.loops,
     }
     if len(gradient) <= _FEW:

@@ -1,8 +1,8 @@
-"""What a learner is: it moves w, and sees nothing of a problem but value and gradient.
+"""What a learner is: it moves w, and asks of a problem only what it declares.
 
 Conventions
 -----------
-``problem``     the function to minimise: see :class:`Problem`
+``problem``     the function to minimise: see :mod:`backfield.training.protocols`
 ``trace``       one row per iteration: ``iteration, objective, gradient_norm, error, step, sweeps, seconds, examples`` and,
                 with a validation problem, ``validation``; ``seconds`` is the time since the start, over all resumed runs,
                 ``sweeps`` that of the row alone; row 0 is the starting point where the learner evaluates it
@@ -16,37 +16,68 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._problem import Problem
-from backfield.learners._run import Callback, Fit, Outcome, Restored, Row, Run
+from backfield.learners._run import Callback, Ending, Fit, Restored, Row, Run
+from backfield.objectives import MaxMargin
 from backfield.registry import Component
+from backfield.training.protocols import HasExamples, HasHessianVector, HasOracle, HasValue, Minimisable
+
+
+class Need(NamedTuple):
+    """What a learner can need of a problem: when its objective gives it, and what to say where it does not."""
+
+    holds: Callable[[Any], bool]
+    refusal: str
+
+
+#: Of every capability that a learner can require. A problem has it if it has the protocol and its objective allows it.
+NEEDS: dict[type, Need] = {
+    HasValue: Need(
+        lambda info: info.integrable,
+        "{learner} needs an objective with a value, and {objective} has only a gradient: use sgd or ascent.",
+    ),
+    HasHessianVector: Need(
+        lambda info: info.integrable and info.smooth,
+        "{learner} needs second derivatives, which {objective} does not have; use sgd or ascent.",
+    ),
+    HasOracle: Need(
+        lambda info: isinstance(info, MaxMargin),
+        "{learner} minimises max_margin, not {objective}; use lbfgs or sgd for others.",
+    ),
+    HasExamples: Need(
+        lambda info: True,
+        "{learner} needs a problem over labelled graphs, and {objective} is a function of weights alone; use lbfgs or sgd.",
+    ),
+}
 
 
 class Learner(Component):
     """A way to minimise a problem."""
 
     room: ClassVar[str] = "learners"
-    #: Follows the value of the objective, not its gradient alone.
-    needs_value: ClassVar[bool] = False
+    #: Capabilities of :mod:`backfield.training.protocols` that a problem must have.
+    requires: ClassVar[tuple[type, ...]] = ()
     #: Starts from a point of its own, whatever ``w`` it is given.
     own_start: ClassVar[bool] = False
+    #: Fits functions through oracles, which estimators hand it for energies.
+    uses_oracles: ClassVar[bool] = False
     #: Rows without a new lowest validation value after which a fit stops.
     patience: int
 
     def fit(
         self,
-        problem: Problem,
+        problem: Minimisable,
         w: np.ndarray,
         *,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | PathLike[str] | None = None,
         resume: bool = False,
         seed: int = 0,
-        validation: Problem | None = None,
+        validation: Minimisable | None = None,
         progress: Callable[[Row], Any] | None = None,
         checkpoint_seconds: float = 30.0,
         checkpoint_iterations: int = 10,
@@ -84,31 +115,44 @@ class Learner(Component):
             self._reopen(problem, run, restored)
             return run.done
         try:
-            outcome = self._minimise(problem, start, run, restored)
+            ending = self._minimise(problem, start, run, restored)
         except BaseException:  # Ctrl-C above all
             run.save_late()
             raise
-        return run.close(outcome)
+        return run.close(ending)
 
-    def check(self, problem: Problem) -> None:
-        """Refuse problems that the learner cannot minimise."""
-        if self.needs_value and not problem.objective_info.integrable:
-            raise InputError(
-                f"{self.name} needs an objective with a value; {problem.objective_info.name} has a gradient but no "
-                "objective: use sgd or ascent"
-            )
+    def check(self, problem: Minimisable) -> None:
+        """Refuse problems that lack what the learner needs."""
+        for need in self.needs():
+            if not isinstance(problem, need) or not NEEDS[need].holds(problem.objective_info):
+                raise InputError(NEEDS[need].refusal.format(learner=repr(self), objective=problem.objective_info.name))
         if problem.n_examples < 1:
             raise InputError(f"{self.name} got a problem without examples; at least one is needed.")
 
-    def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+    def needs(self) -> tuple[type, ...]:
+        """Return the capabilities that the learner requires with its parameters."""
+        return self.requires
+
+    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         raise NotImplementedError
 
-    def _reopen(self, problem: Problem, run: Run, restored: Restored) -> None:
+    def _reopen(self, problem: Minimisable, run: Run, restored: Restored) -> None:
         """Bring back what a finished fit found beside the weights."""
 
 
-def _start(problem: Problem, w: np.ndarray) -> np.ndarray:
+@runtime_checkable
+class Incremental(Protocol):
+    """A learner that can take single steps (``partial_fit``)."""
+
+    def step(self, problem: Any, w: np.ndarray, state: Any, batch: np.ndarray, seed: int) -> tuple[np.ndarray, Any]:
+        """Take one step on a batch; ``state`` is None at first, later what the last call returned."""
+
+    def answer(self, w: np.ndarray, state: Any) -> np.ndarray:
+        """Return the weights to use."""
+
+
+def _start(problem: Minimisable, w: np.ndarray) -> np.ndarray:
     start = np.array(w, dtype=np.float64)
     if start.shape != (problem.n_weights,):
         raise InputError(f"the starting point w has shape {start.shape}; the problem has {problem.n_weights} weights.")

@@ -29,21 +29,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.graph import Potentials
-from backfield.graph.labeling import one_hot
-from backfield.learners import _planes
-from backfield.learners._planes import Plane, plane
-from backfield.learners._problem import dot
 from backfield.learners._projection import Projection, check_name, projection_of
-from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners._run import Ending, Restored, Run
+from backfield.learners._vectors import dot
 from backfield.learners.base import Learner, number, whole
-from backfield.objectives.max_margin import MaxMargin, complete_labels
-from backfield.training.problem import Problem
+from backfield.training.margin import Plane
+from backfield.training.protocols import HasExamples, HasOracle
 
 SAMPLINGS = ("gap", "uniform")
 #: Shares of the example's own gap and of the mean gap that a cached plane must have (Osokin et al. 2016).
@@ -88,6 +84,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
     projection: str | None = None
     patience: int = 5
 
+    requires: ClassVar[tuple[type, ...]] = (HasOracle,)
     own_start: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -98,19 +95,19 @@ class FrankWolfe(Learner, name="frank_wolfe"):
             raise InputError(f"frank_wolfe: sampling must be one of {', '.join(SAMPLINGS)}; got {self.sampling!r}.")
         check_name(self.name, self.projection)
 
+    def needs(self) -> tuple[type, ...]:
+        """Return the oracle, and what the projection needs."""
+        return (*self.requires, HasExamples) if self.projection is not None else self.requires
+
     def check(self, problem: Any) -> None:
         """Refuse problems that are not structured SVMs."""
         super().check(problem)
-        if not isinstance(problem.objective_info, MaxMargin):
-            raise InputError(
-                f"frank_wolfe minimises max_margin, not {problem.objective_info.name}; use lbfgs or sgd for others."
-            )
         if not problem.l2 > 0:
             raise InputError(f"frank_wolfe needs l2 > 0, got {problem.l2!r}: without it there is no dual.")
 
-    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         dual = _Dual(self, problem, projection_of(self.name, self.projection, problem))
-        at = _Progress.start(problem) if restored is None else _Progress.unpack(*restored)
+        at = DualState.start(problem) if restored is None else DualState.unpack(*restored)
         if restored is None:
             run.mark(at)
         stop, closed = run.verdict(), False
@@ -120,10 +117,10 @@ class FrankWolfe(Learner, name="frank_wolfe"):
             stop = run.record(dual.answer(at), row, at, self.epochs)
         found = dual.answer(at)
         if stop == "callback":
-            return Outcome(found, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
-        return Outcome(found, *self._verdict(at, stop, closed))
+            return Ending(found, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
+        return Ending(found, *self._verdict(at, stop, closed))
 
-    def _verdict(self, at: _Progress, stop: str, closed: bool) -> tuple[bool, str]:
+    def _verdict(self, at: DualState, stop: str, closed: bool) -> tuple[bool, str]:
         doubt = "" if at.exact else "; the MAP solver is not exact on these models, so that the gap is no certificate"
         if closed:
             within = "the objective is within it of its minimum" if at.exact else "as far as the solver can tell"
@@ -134,7 +131,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
 
 
 @dataclass(frozen=True)
-class _Progress:
+class DualState:
     """Where a fit is. Planes are never changed in place, so that a copy of the lists is a copy of the state."""
 
     sum: np.ndarray  # -1/(2 l2) sum of all g_n; w is its projection
@@ -150,64 +147,49 @@ class _Progress:
     exact: bool = True  # every answer of the oracle was optimal
 
     @classmethod
-    def start(cls, problem: Any) -> _Progress:
+    def start(cls, problem: Any) -> DualState:
         """All planes at the true labels: w = 0."""
         n, zero = problem.n_examples, np.zeros(problem.n_weights)
-        flat = Plane(np.empty(0, dtype=np.int32), np.empty(0), 0.0)
-        return cls(zero, 0.0, [flat] * n, [()] * n, np.full(n, np.inf), zero)
+        return cls(zero, 0.0, [Plane.zero()] * n, [()] * n, np.full(n, np.inf), zero)
 
     def pack(self) -> Restored:
         """Return arrays, and numbers for JSON."""
         n = len(self.sum)
         arrays = {"sum": self.sum, "gaps": self.gaps, "mean": self.mean}
-        arrays |= _planes.pack(self.planes, "planes", n)
-        arrays |= _planes.pack([each for group in self.cached for each in group], "cached", n)
+        arrays |= _pack(self.planes, "planes", n)
+        arrays |= _pack([each for group in self.cached for each in group], "cached", n)
         arrays["cached_count"] = np.array([len(group) for group in self.cached])
         return arrays, {key: getattr(self, key) for key in _NUMBERS}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _Progress:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> DualState:
         """Return the progress that was packed."""
         n = len(arrays["sum"])
-        flat, bounds = _planes.unpack(arrays, "cached", n), np.cumsum([0, *arrays["cached_count"]])
+        flat, bounds = _unpack(arrays, "cached", n), np.cumsum([0, *arrays["cached_count"]])
         cached = [tuple(flat[a:b]) for a, b in pairwise(bounds)]
         parts: dict[str, Any] = {key: arrays[key] for key in ("sum", "gaps", "mean")}
-        return cls(planes=_planes.unpack(arrays, "planes", n), cached=cached, **parts, **numbers)
+        return cls(planes=_unpack(arrays, "planes", n), cached=cached, **parts, **numbers)
 
 
 _NUMBERS = ("loss", "steps", "epoch", "primal", "gap", "exact")
 
 
-class _Answer(NamedTuple):
-    plane: Plane
-    optimal: bool
+def _pack(planes: list[Plane], name: str, n: int) -> dict[str, np.ndarray]:
+    """Return planes as arrays."""
+    index = [np.arange(n, dtype=np.int32) if each.places is None else each.places for each in planes]
+    return {
+        f"{name}_ptr": np.cumsum([0] + [len(each) for each in index]),
+        f"{name}_index": np.concatenate([np.empty(0, np.int32), *index]),
+        f"{name}_values": np.concatenate([np.empty(0), *(each.values for each in planes)]),
+        f"{name}_loss": np.array([each.loss for each in planes]),
+    }
 
 
-def _ask(problem: Problem, number: int, w: np.ndarray) -> _Answer:
-    """Return the plane of the labeling that violates the margin of an example most."""
-    example = problem.examples[number]
-    scale = example.weight / float(problem.labelled.sum())
-    if example.n_labelled == 0 or scale == 0.0:
-        return _Answer(Plane(np.empty(0, dtype=np.int32), np.empty(0), 0.0), True)
-    theta = problem.layout.theta(w, example, problem.dtype)
-    assert example.target is not None
-    truth = complete_labels(theta, example.target)
-    if truth is None:
-        raise InputError(
-            f"frank_wolfe needs all labels of an example or none, but some of example {number} are hidden, which makes the "
-            "margin loss not convex: fill them in by self_training(learner='frank_wolfe'), or use sgd."
-        )
-    info: Any = problem.objective_info
-    found = info.most_violating(theta, example.target)
-    difference = [a - b for a, b in zip(*(one_hot(example.graph, y) for y in (found.labels, truth)), strict=True)]
-    g = problem.layout.vjp(example, Potentials.from_flat(example.graph, *difference))
-    return _Answer(plane(scale * g, scale * found.loss), found.optimal)
-
-
-def _height(problem: Problem, number: int, w: np.ndarray) -> tuple[float, bool]:
-    """Return the loss of an example at w, and whether it is the true maximum."""
-    found = _ask(problem, number, w)
-    return found.plane.at(w), found.optimal
+def _unpack(arrays: dict[str, np.ndarray], name: str, n: int) -> list[Plane]:
+    """Return the planes that were packed."""
+    ptr, index, values, loss = (arrays[f"{name}_{key}"] for key in ("ptr", "index", "values", "loss"))
+    parts = [(index[a:b], values[a:b]) for a, b in pairwise(ptr)]
+    return [Plane(None if len(i) == n else i, v, float(each)) for (i, v), each in zip(parts, loss, strict=True)]
 
 
 class _Dual:
@@ -217,11 +199,11 @@ class _Dual:
         self.learner, self.problem, self.project = learner, problem, project
         self.strength = 2.0 * problem.l2
 
-    def answer(self, at: _Progress) -> np.ndarray:
+    def answer(self, at: DualState) -> np.ndarray:
         """Return the weights to use."""
         return at.mean if self.learner.average else self.project(at.sum)
 
-    def epoch(self, at: _Progress, seed: int) -> tuple[_Progress, dict[str, Any]]:
+    def epoch(self, at: DualState, seed: int) -> tuple[DualState, dict[str, Any]]:
         """Take as many steps as there are examples; return where the fit is then, and the row of the trace."""
         n, asked = self.problem.n_examples, 0
         now = dataclasses.replace(at, planes=list(at.planes), cached=list(at.cached), gaps=at.gaps.copy())
@@ -250,21 +232,21 @@ class _Dual:
         row |= {"error": float("nan"), "step": float("nan"), "sweeps": 0, "examples": asked, "cached": n - asked}
         return now, row
 
-    def _corners(self, now: _Progress, w: np.ndarray, chosen: np.ndarray) -> tuple[dict[int, Any], _Progress, int]:
+    def _corners(self, now: DualState, w: np.ndarray, chosen: np.ndarray) -> tuple[dict[int, Any], DualState, int]:
         """Return the plane to move to of each chosen example, from the cache or the oracle, and how often it was asked."""
         heights = {int(i): now.planes[i].at(w) for i in chosen}
         corners: dict[int, Any] = {i: self._from_cache(now, w, i, height) for i, height in heights.items()}
         missing = [i for i, corner in corners.items() if corner is None]
-        answers = self.problem.collect(_ask, np.array(missing), w) if missing else []
+        answers = self.problem.planes(w, np.array(missing)) if missing else []
         for i, (corner, _) in zip(missing, answers, strict=True):
             corners[i] = corner
             now.gaps[i] = max(0.0, corner.at(w) - heights[i])
             if self.learner.cache:
                 now.cached[i] = (corner, *now.cached[i])[: self.learner.cache]
-        exact = now.exact and all(each.optimal for each in answers)
+        exact = now.exact and all(optimal for _, optimal in answers)
         return corners, dataclasses.replace(now, exact=exact), len(missing)
 
-    def _step(self, now: _Progress, w: np.ndarray, i: int, corner: Plane) -> _Progress:
+    def _step(self, now: DualState, w: np.ndarray, i: int, corner: Plane) -> DualState:
         """Move the plane of example i towards another."""
         own = now.planes[i]
         gap = corner.at(w) - own.at(w)
@@ -274,11 +256,11 @@ class _Dual:
         share = 0.0 if gap <= 0 else (1.0 if gap >= length else gap / length)
         if share == 0.0:
             return now
-        now.planes[i] = plane(before + share * move, own.loss + share * (corner.loss - own.loss))
+        now.planes[i] = Plane.of(before + share * move, own.loss + share * (corner.loss - own.loss))
         total = now.sum - (share / self.strength) * move
         return dataclasses.replace(now, sum=total, loss=now.loss - own.loss + now.planes[i].loss)
 
-    def _from_cache(self, now: _Progress, w: np.ndarray, i: int, height: float) -> Plane | None:
+    def _from_cache(self, now: DualState, w: np.ndarray, i: int, height: float) -> Plane | None:
         group = now.cached[i]
         if not group or not np.isfinite(now.gaps[i]):
             return None
@@ -290,13 +272,13 @@ class _Dual:
         now.cached[i] = (group[best], *group[:best], *group[best + 1 :])
         return group[best]
 
-    def _averaged(self, now: _Progress, w: np.ndarray) -> _Progress:
+    def _averaged(self, now: DualState, w: np.ndarray) -> DualState:
         if not self.learner.average:
             return dataclasses.replace(now, steps=now.steps + 1)
         k = now.steps
         return dataclasses.replace(now, mean=(k * now.mean + 2.0 * w) / (k + 2), steps=k + 1)
 
-    def _checked(self, now: _Progress, w: np.ndarray) -> _Progress:
+    def _checked(self, now: DualState, w: np.ndarray) -> DualState:
         """Return the progress with all gaps at w, and the value of the answer."""
         heights, exact = self._heights(w)
         gaps = np.maximum(0.0, heights - [each.at(w) for each in now.planes])
@@ -309,7 +291,7 @@ class _Dual:
 
     def _heights(self, w: np.ndarray) -> tuple[np.ndarray, bool]:
         """Return the loss of every example at w, and whether each is the true maximum."""
-        found = self.problem.collect(_height, None, w)
+        found = self.problem.heights(w)
         return np.array([height for height, _ in found]), all(optimal for _, optimal in found)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,9 +20,11 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._line_search import Trial, wolfe_search
-from backfield.learners._problem import Evaluation, Problem, dot, norm
-from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners._run import Ending, Restored, Run
+from backfield.learners._vectors import dot, norm
 from backfield.learners.base import Learner, number, whole
+from backfield.learners.feature_metric import Metric, feature_metric, identity
+from backfield.training.protocols import Evaluation, HasValue, Minimisable
 
 #: Iterations without a new lowest value or gradient norm after which rounding has won.
 _STALLED = 20
@@ -54,7 +55,7 @@ class LBFGS(Learner, name="lbfgs"):
     doubling_first
         Examples of the first stage of the doubling schedule; 0: all examples from the start.
     precondition
-        Measure weights by the second moments of their features (``backfield/preconditioner.py``): a half to a third of the
+        Measure weights by the second moments of their features (``learners/feature_metric.py``): a half to a third of the
         iterations where features are correlated or have different scales, for one pass over them before the first.
     """
 
@@ -68,7 +69,7 @@ class LBFGS(Learner, name="lbfgs"):
     doubling_first: int = 0
     precondition: bool = True
 
-    needs_value: ClassVar[bool] = True
+    requires: ClassVar[tuple[type, ...]] = (HasValue,)
 
     def __post_init__(self) -> None:
         for key, least in (("max_iter", 0), ("history", 1), ("max_evaluations", 1), ("patience", 1), ("doubling_first", 0)):
@@ -90,47 +91,47 @@ class LBFGS(Learner, name="lbfgs"):
             for k in range(n_stages)
         ]
 
-    def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         stages = self.stages(problem.n_examples)
-        metric = _metric(problem) if self.precondition else _identity
+        metric = feature_metric(problem) if self.precondition else identity
         functions = [_Function(problem, n, run.seed, metric) for n, _ in stages]
         total = sum(limit for _, limit in stages)
         if restored is None:
-            state, stop = self._enter(_State(w), functions[0], run, total)
+            state, stop = self._enter(LBFGSState(w), functions[0], run, total)
         else:
-            state, stop = _State.unpack(*restored), run.verdict()
+            state, stop = LBFGSState.unpack(*restored), run.verdict()
         while True:
             function, last = functions[state.stage], state.stage == len(stages) - 1
-            outcome = self._outcome(state, stages[state.stage][1], stop)
-            if outcome is None:
+            ending = self._ending(state, stages[state.stage][1], stop)
+            if ending is None:
                 state, stop = self._advance(state, function, run, total)
-            elif last or not outcome.finished:
-                return outcome
+            elif last or not ending.finished:
+                return ending
             else:
                 following = dataclasses.replace(state, stage=state.stage + 1, count=0, failed=False)
                 state, stop = self._enter(following, functions[following.stage], run, total)
 
-    def _outcome(self, state: _State, limit: int, stop: str) -> Outcome | None:
+    def _ending(self, state: LBFGSState, limit: int, stop: str) -> Ending | None:
         """Return why the stage ends, if it does."""
         if stop == "callback":
-            return Outcome(state.w, False, f"stopped by a callback at iteration {state.iteration}", finished=False)
+            return Ending(state.w, False, f"stopped by a callback at iteration {state.iteration}", finished=False)
         if stop == "validation":
-            return Outcome(state.w, True, f"the validation value has not improved for {self.patience} iterations")
+            return Ending(state.w, True, f"the validation value has not improved for {self.patience} iterations")
         size = norm(state.gradient)
         bound = self.tol * max(1.0, norm(state.w)) if self.gtol is None else self.gtol
         if size <= bound:
-            return Outcome(state.w, True, f"the gradient norm {size:.3g} is below {bound:.3g}")
+            return Ending(state.w, True, f"the gradient norm {size:.3g} is below {bound:.3g}")
         if state.failed:
             why = "no decrease along the direction, and none along the gradient after a restart"
-            return Outcome(state.w, False, f"{why}: rounding has won, or the gradient is wrong; its norm is {size:.3g}")
+            return Ending(state.w, False, f"{why}: rounding has won, or the gradient is wrong; its norm is {size:.3g}")
         if state.stalled >= _STALLED:
             why = f"neither the objective nor the gradient has decreased for {_STALLED} iterations"
-            return Outcome(state.w, False, f"{why}: rounding has won; the gradient norm is {size:.3g}")
+            return Ending(state.w, False, f"{why}: rounding has won; the gradient norm is {size:.3g}")
         if state.count >= limit:
-            return Outcome(state.w, False, f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}")
+            return Ending(state.w, False, f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}")
         return None
 
-    def _enter(self, state: _State, function: _Function, run: Run, total: int) -> tuple[_State, str]:
+    def _enter(self, state: LBFGSState, function: _Function, run: Run, total: int) -> tuple[LBFGSState, str]:
         """Evaluate the starting point of a stage. Pairs are kept: they are curvature of nearly the same function."""
         seen = function(state.w)
         if not (math.isfinite(seen.value) and np.isfinite(seen.gradient).all()):
@@ -138,7 +139,7 @@ class LBFGS(Learner, name="lbfgs"):
         state = state.at(state.w, seen, low=seen.value, low_norm=math.inf, stalled=0)
         return state, run.record(state.w, _row(state, function, 0.0), state, total, fresh=True)
 
-    def _advance(self, state: _State, function: _Function, run: Run, total: int) -> tuple[_State, str]:
+    def _advance(self, state: LBFGSState, function: _Function, run: Run, total: int) -> tuple[LBFGSState, str]:
         """Take one step, after a restart if need be."""
         trial = self._search(state, function)
         restarted = trial is None
@@ -154,7 +155,7 @@ class LBFGS(Learner, name="lbfgs"):
         row = _row(state, function, trial.step) | {"restarted": restarted}
         return state, run.record(state.w, row, state, total)
 
-    def _search(self, state: _State, function: _Function) -> Trial | None:
+    def _search(self, state: LBFGSState, function: _Function) -> Trial | None:
         direction = _direction(state.gradient, state.pairs, function.metric)
         start = Trial(0.0, state.value, dot(direction, state.gradient), state.w, None)
         if not start.slope < 0 or not math.isfinite(start.slope):
@@ -171,19 +172,6 @@ class LBFGS(Learner, name="lbfgs"):
         return wolfe_search(evaluate, start, step, self.max_evaluations, self.noise)
 
 
-Metric = Callable[[np.ndarray], np.ndarray]
-
-
-def _identity(v: np.ndarray) -> np.ndarray:
-    return v
-
-
-def _metric(problem: Problem) -> Metric:
-    """Return the metric of the problem's features, if it has any."""
-    metric: Metric = getattr(problem, "preconditioner", lambda: _identity)()
-    return metric
-
-
 class _Pair(NamedTuple):
     s: np.ndarray
     y: np.ndarray
@@ -191,7 +179,9 @@ class _Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _State:
+class LBFGSState:
+    """Weights, value and gradient there, the pairs of the last steps, and where the schedule is."""
+
     w: np.ndarray
     value: float = math.nan
     gradient: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -206,14 +196,14 @@ class _State:
     stalled: int = 0
     failed: bool = False
 
-    def at(self, w: np.ndarray, seen: Evaluation, **changes: Any) -> _State:
+    def at(self, w: np.ndarray, seen: Evaluation, **changes: Any) -> LBFGSState:
         """Return the state at another evaluation."""
         gradient = np.asarray(seen.gradient, dtype=np.float64)
         return dataclasses.replace(
             self, w=w, value=float(seen.value), gradient=gradient, errors=float(seen.errors), **changes
         )
 
-    def after(self, trial: Trial, history: int, metric: Metric) -> _State:
+    def after(self, trial: Trial, history: int, metric: Metric) -> LBFGSState:
         """Return the state after a step, with its pair."""
         new = self.at(trial.w, trial.evaluation, iteration=self.iteration + 1, count=self.count + 1)
         size = norm(new.gradient)
@@ -243,19 +233,19 @@ class _State:
         return arrays, {key: getattr(self, key) for key in _NUMBERS}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _State:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> LBFGSState:
         """Return the state that was packed."""
         pairs = [_Pair(s, y, 1.0 / dot(s, y)) for s, y in zip(arrays.get("s", ()), arrays.get("y", ()), strict=True)]
         return cls(w=arrays["w"], gradient=arrays["gradient"], pairs=tuple(pairs), **numbers)
 
 
-_NUMBERS = [each.name for each in dataclasses.fields(_State) if each.name not in ("w", "gradient", "pairs")]
+_NUMBERS = [each.name for each in dataclasses.fields(LBFGSState) if each.name not in ("w", "gradient", "pairs")]
 
 
 class _Function:
     """The objective over the examples of a stage, with a tally of the evaluations since the last row."""
 
-    def __init__(self, problem: Problem, n_examples: int, seed: int, metric: Metric) -> None:
+    def __init__(self, problem: Minimisable, n_examples: int, seed: int, metric: Metric) -> None:
         self.problem, self.n_examples, self.seed, self.metric = problem, n_examples, seed, metric
         self.batch = None
         if n_examples < problem.n_examples:
@@ -275,7 +265,7 @@ class _Function:
         return counts
 
 
-def _row(state: _State, function: _Function, step: float) -> dict[str, Any]:
+def _row(state: LBFGSState, function: _Function, step: float) -> dict[str, Any]:
     return {
         "iteration": state.iteration,
         "objective": state.value,

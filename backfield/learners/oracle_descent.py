@@ -28,13 +28,16 @@ import numpy as np
 from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
-from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners._run import Ending, Restored, Run
 from backfield.learners.base import Learner, number, whole
 from backfield.oracles import OracleFunction, checked_fit, objective
 from backfield.registry import get
+from backfield.training.examples import Rows
 from backfield.training.execution.resident import Here, Resident, There
 from backfield.training.execution.threads import chunk_bounds
-from backfield.training.problem import Block, Problem, Rows
+from backfield.training.problem import Problem
+from backfield.training.protocols import HasExamples
+from backfield.training.weights import Block
 
 #: Bytes that sparse features may take as an array.
 MAX_DENSE = 4 << 30
@@ -64,9 +67,8 @@ class OracleDescent(Learner, name="oracle_descent"):
     tol: float = 1e-4
     patience: int = 5
 
-    needs_value: ClassVar[bool] = False
+    requires: ClassVar[tuple[type, ...]] = (HasExamples,)
     own_start: ClassVar[bool] = True  # functions start at zero
-    #: Uses examples, not values and gradients; estimators hand it oracles for energies.
     uses_oracles: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -75,9 +77,9 @@ class OracleDescent(Learner, name="oracle_descent"):
         number(self.name, "eps", self.eps, 0.0, open_=True)
         number(self.name, "tol", self.tol, 0.0)
 
-    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Fit the functions of all blocks; they are left in the energies of the problem's layout."""
-        if isinstance(run.validation, Problem):
+        if isinstance(run.validation, HasExamples):
             run.validation.distribute(None)  # the functions are here
         descent = _Descent(self, problem)
         if restored is None:
@@ -94,13 +96,13 @@ class OracleDescent(Learner, name="oracle_descent"):
             stop = run.record(w, row, descent.state(), self.n_rounds)
             descent.watch(run)
         if stop == "callback":
-            return Outcome(w, False, f"stopped by a callback after round {descent.round}", finished=False)
+            return Ending(w, False, f"stopped by a callback after round {descent.round}", finished=False)
         descent.take(descent.best or descent.functions)
         if stop == "validation":
-            return Outcome(w, True, f"the validation value has not improved for {self.patience} rounds")
+            return Ending(w, True, f"the validation value has not improved for {self.patience} rounds")
         if settled:
-            return Outcome(w, True, f"the last round lowered the value by less than tol={self.tol:g} of it")
-        return Outcome(w, False, f"stopped after n_rounds={self.n_rounds} rounds")
+            return Ending(w, True, f"the last round lowered the value by less than tol={self.tol:g} of it")
+        return Ending(w, False, f"stopped after n_rounds={self.n_rounds} rounds")
 
     def _reopen(self, problem: Any, run: Run, restored: Restored) -> None:
         """Put the functions of a finished fit into the energies."""
@@ -114,7 +116,7 @@ Functions = tuple[OracleFunction | None, ...]
 
 
 @dataclass(frozen=True)
-class _State:
+class DescentState:
     """What lasts from round to round. Scores follow from functions and features."""
 
     round: int
@@ -125,6 +127,7 @@ class _State:
     specs: list[str]
 
     def pack(self) -> Restored:
+        """Return arrays, and numbers for JSON."""
         arrays: dict[str, np.ndarray] = {}
         numbers: dict[str, Any] = {"round": self.round, "value": self.value, "oracles": self.specs}
         for name, functions in (("functions", self.functions), ("best", self.best)):
@@ -143,7 +146,7 @@ class _Stack:
     def __init__(self, problem: Problem, term: Term, n_features: int) -> None:
         parts = []
         weight = [np.empty(0)]
-        for example in problem.examples:
+        for example in problem.task.examples:
             rows = getattr(example, term.kind)[term.place]
             if rows is not None:
                 parts.append(dense(rows.features))
@@ -151,9 +154,9 @@ class _Stack:
         self.features = np.concatenate(parts) if parts else np.empty((0, n_features))
         self.weight = np.concatenate(weight)
         self.scores = np.zeros((len(self.features), term.n_classes))
-        if isinstance(problem.examples, list) and problem.cluster is None:
+        if problem.task.in_memory and problem.cluster is None:
             at = 0
-            for example in problem.examples:
+            for example in problem.task.examples:
                 own = getattr(example, term.kind)
                 if own[term.place] is not None:
                     n = own[term.place].features.shape[0]
@@ -196,7 +199,7 @@ class _Descent:
     best: Functions | None = None
 
     def __post_init__(self) -> None:
-        layout, problem = self.problem.layout, self.problem
+        layout, problem = self.problem.task.layout, self.problem
         blocks = [(kind, place, block) for kind in KINDS for place, block in enumerate(getattr(layout, kind))]
         self.energies = [_energy(block) for *_, block in blocks]
         self.terms = tuple(
@@ -238,10 +241,10 @@ class _Descent:
         self.parts.move("begin", operator.add, None)
         self._advance([], Step(passes=True, looks=False, then=self.kinds[0]))
 
-    def state(self) -> _State:
+    def state(self) -> DescentState:
         """Return what has to be kept to go on."""
         kept = self.parts.later("kept", operator.add)
-        return _State(self.round, self.value, self.functions, self.best, kept, [repr(e.oracle) for e in self.energies])
+        return DescentState(self.round, self.value, self.functions, self.best, kept, [repr(e.oracle) for e in self.energies])
 
     def restore(self, run: Run, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
         """Go on from a state that was packed."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,11 +34,16 @@ from backfield.learners._composite import Composite, Parts, stopped
 from backfield.learners._run import Fit
 from backfield.learners.base import number, whole
 from backfield.map_solvers.auto import solve
+from backfield.objectives import MarginalPerturbAndMap, MaxMargin, Objective, PerturbAndMapLikelihood, SaddlePoint
 from backfield.objectives.base import Target, argmax_labels, balanced
 from backfield.registry import get
-from backfield.training.problem import Example, Problem
+from backfield.training.evaluators import Task
+from backfield.training.examples import Example
+from backfield.training.protocols import HasExamples
 
 TARGETS = ("auto", "soft", "hard")
+#: Objectives that have a MAP solver of their own choice.
+SOLVED = (MarginalPerturbAndMap, MaxMargin, PerturbAndMapLikelihood, SaddlePoint)
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,6 +70,8 @@ class SelfTraining(Composite, name="self_training"):
     targets: str = "auto"
     n_samples: int = 100
 
+    requires: ClassVar[tuple[type, ...]] = (HasExamples,)
+
     def __post_init__(self) -> None:
         number(self.name, "kappa", self.kappa, 0, open_=True)
         whole(self.name, "n_samples", self.n_samples, 1)
@@ -72,16 +79,17 @@ class SelfTraining(Composite, name="self_training"):
             raise InputError(f"self_training: targets must be one of {', '.join(TARGETS)}; got {self.targets!r}.")
         for spec in (self.learner, self.second or self.learner):
             part = get("learners", spec)
-            if getattr(part, "uses_oracles", False) or isinstance(part, SelfTraining):
+            if part.uses_oracles or isinstance(part, SelfTraining):
                 raise InputError(f"self_training takes a learner of weights (sgd, lbfgs, frank_wolfe), not {spec!r}.")
 
-    def _compose(self, problem: Problem, w: np.ndarray, parts: Parts) -> Fit:
+    def _compose(self, problem: Any, w: np.ndarray, parts: Parts) -> Fit:
         """Minimise in two stages; the first has its checkpoint beside the other, named ``.first``."""
         complete = np.array(problem.collect(_is_complete, None))
         first = Fit(w, [], True, "")
         size = 0
         if complete.any():
-            some = problem.over(_some(problem.examples, np.flatnonzero(complete)), problem.labelled[complete].tolist())
+            task = problem.task
+            some = problem.over(_some(task.examples, np.flatnonzero(complete)), task.labelled[complete].tolist())
             first = parts.fit(get("learners", self.learner), some, w, {"stage": 1}, ".first")
             size = some.size
         elif not np.any(w):
@@ -93,47 +101,46 @@ class SelfTraining(Composite, name="self_training"):
         filled = self._filled(problem, first.w, complete, parts.seed)
         every = self._together(problem, filled, size)
         second = parts.fit(get("learners", self.second or self.learner), every, first.w, {"stage": 2})
-        how = "soft" if self._soft(problem) else "hard"
+        how = "soft" if self._soft(problem.objective_info) else "hard"
         message = f"filled in {len(filled)} of {problem.n_examples} examples with {how} targets; {second.message}"
         return Fit(second.w, parts.trace, second.converged, message)
 
     def check(self, problem: Any) -> None:
         """Refuse problems that cannot be filled in."""
-        if not isinstance(problem, Problem):
-            raise InputError("self_training needs a problem over examples with labels.")
+        super().check(problem)
         if self.targets == "soft" and not problem.objective_info.soft_targets:
             raise InputError(
                 f"{problem.objective_info.name} takes labels, not probabilities: use self_training(targets='hard'), or the "
                 "loss marginal_perturb_and_map."
             )
 
-    def _soft(self, problem: Problem) -> bool:
-        return self.targets != "hard" and problem.objective_info.soft_targets
+    def _soft(self, objective: Objective) -> bool:
+        return self.targets != "hard" and objective.soft_targets
 
-    def _filled(self, problem: Problem, w: np.ndarray, complete: np.ndarray, seed: int) -> dict[int, Target]:
+    def _filled(self, problem: Any, w: np.ndarray, complete: np.ndarray, seed: int) -> dict[int, Target]:
         """Return the targets of the examples that are not complete."""
         numbers = np.flatnonzero(~complete)
         return dict(zip(numbers.tolist(), problem.collect(_fill, numbers, self, w, seed), strict=True))
 
-    def _together(self, problem: Problem, filled: dict[int, Target], size: int) -> Problem:
+    def _together(self, problem: Any, filled: dict[int, Target], size: int) -> HasExamples:
         """Return the problem of all examples; ``size`` is N_1, 0 where no example is complete."""
-        labelled = _labelled(problem, filled)
-        whole = problem.over(problem.examples, labelled).size
+        labelled = _labelled(problem.task, filled)
+        whole = problem.over(problem.task.examples, labelled).size
         total = size + self.kappa * (whole - size)
-        examples = _filled(problem.examples, filled, whole / total, self.kappa * whole / total)
+        examples = _filled(problem.task.examples, filled, whole / total, self.kappa * whole / total)
         return problem.over(examples, labelled, size / total if size else 1.0)
 
-    def fill(self, problem: Problem, at: int, w: np.ndarray, seed: int) -> Target:
+    def fill(self, task: Task, at: int, w: np.ndarray, seed: int) -> Target:
         """Return the target of example ``at``, filled in by w."""
-        example = problem.examples[at]
+        example = task.examples[at]
         target, graph = example.target, example.graph
         assert target is not None
-        theta = problem.layout.theta(w, example, problem.dtype)
-        solver = getattr(problem.objective_info, "solver", "auto")
+        theta = task.layout.theta(w, example, task.dtype)
+        solver = task.objective.solver if isinstance(task.objective, SOLVED) else "auto"
         try:
             model = Conditioned(theta, target.known(graph))
             assert model.theta is not None
-            if self._soft(problem):
+            if self._soft(task.objective):
                 run = PerturbAndMap(self.n_samples, seed + at, solver).infer(model.theta)
                 hidden = np.repeat(target.labeling.labels < 0, graph.labels)
                 soft = model.expand(run.marginals).unary_flat * hidden
@@ -148,13 +155,13 @@ class SelfTraining(Composite, name="self_training"):
         return dataclasses.replace(target, labeling=labeling, weights=weights)
 
 
-def _fill(problem: Problem, number: int, learner: SelfTraining, w: np.ndarray, seed: int) -> Target:
-    return learner.fill(problem, number, w, seed)
+def _fill(task: Task, number: int, learner: SelfTraining, w: np.ndarray, seed: int) -> Target:
+    return learner.fill(task, number, w, seed)
 
 
-def _is_complete(problem: Problem, number: int) -> bool:
+def _is_complete(task: Task, number: int) -> bool:
     """Whether every variable of an example has a label, observed inputs and soft targets included."""
-    example = problem.examples[number]
+    example = task.examples[number]
     target = example.target
     assert target is not None
     open_ = target.labeling.labels < 0
@@ -167,8 +174,8 @@ def _is_complete(problem: Problem, number: int) -> bool:
     return not bool(open_.any())
 
 
-def _labelled(problem: Problem, filled: dict[int, Target]) -> list[int]:
-    count = problem.labelled.tolist()
+def _labelled(task: Task, filled: dict[int, Target]) -> list[int]:
+    count = task.labelled.tolist()
     for n, target in filled.items():
         count[n] = len(target.labeling.labels)
     return count

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._problem import Evaluation, Problem, norm
 from backfield.learners._projection import Projection, check_name, projection_of
-from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners._run import Ending, Restored, Run
+from backfield.learners._vectors import norm
 from backfield.learners.base import Learner, number, whole
 from backfield.training.execution import one_blas_thread
+from backfield.training.protocols import Evaluation, HasExamples, Minimisable
 
 SCHEDULES = ("constant", "inverse", "sqrt", "lambda", "cosine")
 OPTIMIZERS = ("sgd", "adam")
@@ -103,13 +104,17 @@ class SGD(Learner, name="sgd"):
         if self.optimizer == "adam" and self.momentum:
             raise InputError(f"sgd: adam has beta1 in the place of momentum; got momentum={self.momentum!r}.")
 
-    def check(self, problem: Problem) -> None:
+    def needs(self) -> tuple[type, ...]:
+        """Return what the projection needs."""
+        return (HasExamples,) if self.projection is not None else ()
+
+    def check(self, problem: Minimisable) -> None:
         """Refuse problems that the learner cannot minimise."""
         super().check(problem)
         if self.schedule == "lambda" and not self._l2(problem) > 0:
             raise InputError("sgd: schedule='lambda' steps by 1 / (2 l2 t) and needs l2 > 0, of the problem or of sgd.")
 
-    def rate(self, t: int, problem: Problem) -> float:
+    def rate(self, t: int, problem: Minimisable) -> float:
         """Return the length of step ``t`` (from 0)."""
         if self.schedule == "lambda":
             return 1.0 / (2.0 * self._l2(problem) * (t + 1))
@@ -122,7 +127,7 @@ class SGD(Learner, name="sgd"):
         return self.step_size
 
     def step(
-        self, problem: Problem, w: np.ndarray, state: SGDState | None, batch: np.ndarray, seed: int
+        self, problem: Minimisable, w: np.ndarray, state: SGDState | None, batch: np.ndarray, seed: int
     ) -> tuple[np.ndarray, SGDState]:
         """Take one step on a batch; ``answer`` then tells the weights to use.
 
@@ -156,7 +161,7 @@ class SGD(Learner, name="sgd"):
         return w if state.mean is None else state.mean
 
     def _step(
-        self, problem: Problem, w: np.ndarray, state: SGDState, batch: np.ndarray, seed: int, project: Projection
+        self, problem: Minimisable, w: np.ndarray, state: SGDState, batch: np.ndarray, seed: int, project: Projection
     ) -> tuple[np.ndarray, SGDState, Evaluation]:
         seen = problem.value_and_gradient(w, batch, step_seed(seed, state.t))
         if not np.isfinite(seen.gradient).all() or (problem.objective_info.integrable and not math.isfinite(seen.value)):
@@ -185,34 +190,34 @@ class SGD(Learner, name="sgd"):
         velocity = -rate * g if state.velocity is None else self.momentum * state.velocity - rate * g
         return velocity, velocity, None
 
-    def _steps(self, problem: Problem) -> int:
+    def _steps(self, problem: Minimisable) -> int:
         return self.epochs * math.ceil(problem.n_examples / self.batch_size)
 
-    def _l2(self, problem: Problem) -> float:
-        return float(getattr(problem, "l2", 0.0) if self.l2 is None else self.l2)
+    def _l2(self, problem: Minimisable) -> float:
+        return float(problem.l2 if self.l2 is None else self.l2)
 
-    def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         project = projection_of(self.name, self.projection, problem)
         if restored is None:
-            at = _Progress(project(w), SGDState(average_from=self._steps(problem) // 2))
+            at = SGDProgress(project(w), SGDState(average_from=self._steps(problem) // 2))
             run.mark(at)
         else:
-            at = _Progress.unpack(*restored)
+            at = SGDProgress.unpack(*restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
             with one_blas_thread():  # else each step would ask for it anew
                 at = self._epoch(problem, at, run, project)
             row = self._row(problem, at)
-            at = _Progress(at.w, at.state, epoch=at.epoch + 1)
+            at = SGDProgress(at.w, at.state, epoch=at.epoch + 1)
             stop = run.record(self.answer(at.w, at.state), row, at, self.epochs)
         found = self.answer(at.w, at.state)
         if stop == "callback":
-            return Outcome(found, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
+            return Ending(found, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
         if stop == "validation":
-            return Outcome(found, True, f"the validation value has not improved for {self.patience} epochs")
-        return Outcome(found, True, f"ran {self.epochs} epochs")
+            return Ending(found, True, f"the validation value has not improved for {self.patience} epochs")
+        return Ending(found, True, f"ran {self.epochs} epochs")
 
-    def _epoch(self, problem: Problem, at: _Progress, run: Run, project: Projection) -> _Progress:
+    def _epoch(self, problem: Minimisable, at: SGDProgress, run: Run, project: Projection) -> SGDProgress:
         """Take the remaining steps of an epoch."""
         order = np.random.default_rng((run.seed, at.epoch)).permutation(problem.n_examples)
         while at.position < len(order):
@@ -222,7 +227,7 @@ class SGD(Learner, name="sgd"):
             run.mark(at)
         return at
 
-    def _row(self, problem: Problem, at: _Progress) -> dict[str, Any]:
+    def _row(self, problem: Minimisable, at: SGDProgress) -> dict[str, Any]:
         """Return means over the steps of the epoch; each at the weights of its step."""
         return {
             "iteration": at.epoch + 1,
@@ -235,7 +240,7 @@ class SGD(Learner, name="sgd"):
         }
 
 
-class _Progress(NamedTuple):
+class SGDProgress(NamedTuple):
     """Where a fit is: weights and state, the place in the epoch, and sums over its examples so far."""
 
     w: np.ndarray
@@ -247,10 +252,10 @@ class _Progress(NamedTuple):
     errors: float = 0.0
     sweeps: int = 0
 
-    def after(self, w: np.ndarray, state: SGDState, seen: Evaluation, n: int) -> _Progress:
+    def after(self, w: np.ndarray, state: SGDState, seen: Evaluation, n: int) -> SGDProgress:
         """Return where the fit is one step later."""
         gradient = n * np.asarray(seen.gradient, dtype=np.float64)
-        return _Progress(
+        return SGDProgress(
             w,
             state,
             self.epoch,
@@ -268,7 +273,7 @@ class _Progress(NamedTuple):
         return arrays, {key: getattr(self, key) for key in _OWN} | {key: getattr(self.state, key) for key in _COUNTS}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _Progress:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> SGDProgress:
         """Return the progress that was packed."""
         parts: dict[str, Any] = {key: arrays.get(key) for key in _ARRAYS}
         state = SGDState(**parts, **{key: numbers[key] for key in _COUNTS})

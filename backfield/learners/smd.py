@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._problem import Problem, norm, project
-from backfield.learners._run import Outcome, Restored, Run
+from backfield.learners._run import Ending, Restored, Run
+from backfield.learners._vectors import norm, project
 from backfield.learners.base import Learner, number, whole
 from backfield.learners.sgd import step_seed
+from backfield.training.protocols import Evaluation, HasHessianVector
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +51,8 @@ class SMD(Learner, name="smd"):
     lambda_: float = 0.99
     patience: int = 5
 
+    requires: ClassVar[tuple[type, ...]] = (HasHessianVector,)
+
     def __post_init__(self) -> None:
         for key, least in (("epochs", 0), ("batch_size", 0), ("patience", 1)):
             whole(self.name, key, getattr(self, key), least)
@@ -57,30 +60,23 @@ class SMD(Learner, name="smd"):
         number(self.name, "mu", self.mu, 0)
         number(self.name, "lambda_", self.lambda_, 0, np.nextafter(1, 2))
 
-    def check(self, problem: Problem) -> None:
-        """Refuse problems without second derivatives."""
-        super().check(problem)
-        info = problem.objective_info
-        if not hasattr(problem, "hessian_vector") or not (info.integrable and getattr(info, "smooth", True)):
-            raise InputError(f"smd needs second derivatives, which {info.name} does not have; use sgd or ascent.")
-
-    def _minimise(self, problem: Problem, w: np.ndarray, run: Run, restored: Restored | None) -> Outcome:
+    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         if restored is None:
-            at = _State(project(problem, w), np.full(len(w), self.eta0), np.zeros(len(w)))
+            at = SMDState(project(problem, w), np.full(len(w), self.eta0), np.zeros(len(w)))
             run.mark(at)
         else:
-            at = _State.unpack(*restored)
+            at = SMDState.unpack(*restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
             at, row = self._epoch(problem, at, run.seed)
             stop = run.record(at.w, row, at, self.epochs)
         if stop == "callback":
-            return Outcome(at.w, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
+            return Ending(at.w, False, f"stopped by a callback after epoch {at.epoch}", finished=False)
         if stop == "validation":
-            return Outcome(at.w, True, f"the validation value has not improved for {self.patience} epochs")
-        return Outcome(at.w, True, f"ran {self.epochs} epochs")
+            return Ending(at.w, True, f"the validation value has not improved for {self.patience} epochs")
+        return Ending(at.w, True, f"ran {self.epochs} epochs")
 
-    def _epoch(self, problem: Problem, at: _State, seed: int) -> tuple[_State, dict[str, Any]]:
+    def _epoch(self, problem: Any, at: SMDState, seed: int) -> tuple[SMDState, dict[str, Any]]:
         count = problem.n_examples
         size = self.batch_size or count
         order = np.arange(count) if size >= count else np.random.default_rng((seed, at.epoch)).permutation(count)
@@ -104,7 +100,7 @@ class SMD(Learner, name="smd"):
         }
         return dataclasses.replace(at, epoch=at.epoch + 1), row
 
-    def _step(self, problem: Any, at: _State, batch: np.ndarray, seed: int) -> tuple[_State, Any]:
+    def _step(self, problem: Any, at: SMDState, batch: np.ndarray, seed: int) -> tuple[SMDState, Evaluation]:
         seen, curved = problem.hessian_vector(at.w, at.v, batch, step_seed(seed, at.t))
         g = np.asarray(seen.gradient, dtype=np.float64)
         if not (np.isfinite(seen.value) and np.isfinite(g).all() and np.isfinite(curved).all()):
@@ -115,7 +111,7 @@ class SMD(Learner, name="smd"):
 
 
 @dataclass(frozen=True)
-class _State:
+class SMDState:
     """Weights, gains, and the derivative of weights with respect to log gains."""
 
     w: np.ndarray
@@ -129,6 +125,6 @@ class _State:
         return {"w": self.w, "eta": self.eta, "v": self.v}, {"t": self.t, "epoch": self.epoch}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> _State:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> SMDState:
         """Return the state that was packed."""
         return cls(arrays["w"], arrays["eta"], arrays["v"], **numbers)

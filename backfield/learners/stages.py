@@ -20,11 +20,11 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._composite import Composite, Parts, stopped
-from backfield.learners._problem import Problem
 from backfield.learners._run import Fit
 from backfield.learners.base import Learner, number, whole
 from backfield.objectives import get_objective
 from backfield.registry import get
+from backfield.training.protocols import HasExamples, Minimisable
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,15 +62,18 @@ class Stages(Composite, name="stages"):
     def _losses(self) -> list[Any]:
         return list(self.losses) if self.losses is not None else [None] * len(self.learners)
 
-    def check(self, problem: Problem) -> None:
+    def needs(self) -> tuple[type, ...]:
+        """Return what losses of their own need."""
+        return (HasExamples,) if any(self._losses()) else ()
+
+    def check(self, problem: Minimisable) -> None:
         """Refuse problems that the stages cannot minimise."""
+        super().check(problem)
         for part, each in self._stages(problem):
             part.check(each)
         _check_last(self._stages(problem)[-1][1].objective_info)
 
     def _stages(self, problem: Any) -> list[tuple[Learner, Any]]:
-        if any(self._losses()) and not hasattr(problem, "minimising"):
-            raise InputError("stages with losses of their own need a problem over examples.")
         problems = [problem if loss is None else problem.minimising(get_objective(loss)) for loss in self._losses()]
         return [(get("learners", spec), each) for spec, each in zip(self.learners, problems, strict=True)]
 
@@ -87,7 +90,7 @@ class Stages(Composite, name="stages"):
 
 
 def _check_last(info: Any) -> None:
-    if not (info.integrable and getattr(info, "smooth", True)):
+    if not (info.integrable and info.smooth):
         raise InputError(
             f"stages must end in a loss that can be differentiated, which {info.name} cannot; put it before the last stage."
         )
@@ -119,7 +122,7 @@ class Restarts(Composite, name="restarts"):
         if get("learners", self.learner).own_start:
             raise InputError(f"restarts gives random weights to a learner, and {self.learner!r} starts from its own.")
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problem: Minimisable) -> None:
         """Refuse what the learner refuses."""
         get("learners", self.learner).check(problem)
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.gradients import Gradient
+from backfield.gradients import Gradient, Truncated
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import Labeling, one_hot
@@ -40,6 +40,7 @@ class Setting(NamedTuple):
     gradient: Gradient | None
     seed: int = 0
     watch: list[Seen] | None = None  # gets what objectives see that decode on the way
+    memory: int = Truncated.memory  # bytes for the way back, where the objective chooses the strategy itself
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,4 +96,4 @@ class Marginal(Objective):
 
 def strategy(setting: Setting) -> Gradient:
     """Return the gradient strategy: the one asked for, else truncated."""
-    return setting.gradient if setting.gradient is not None else Truncated()
+    return setting.gradient if setting.gradient is not None else Truncated(setting.memory)

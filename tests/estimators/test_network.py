@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 import backfield as bf
-from backfield.training.problem import Layout
+from backfield.training.weights import WeightLayout
 
 torch = pytest.importorskip("torch")
 
@@ -174,4 +174,4 @@ def test_more_that_is_refused():
 
 
 def test_an_empty_layout_starts_empty():
-    assert Layout().start().shape == (0,)
+    assert WeightLayout().start().shape == (0,)

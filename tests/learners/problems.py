@@ -7,20 +7,25 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-
-class Evaluation(NamedTuple):
-    value: float
-    gradient: np.ndarray
-    errors: float
-    sweeps: int
+from backfield.training.protocols import Evaluation
 
 
 class Info(NamedTuple):
     name: str = "test"
     integrable: bool = True
+    smooth: bool = True
 
 
-class Function:
+class Unpenalised:
+    """What every problem has."""
+
+    l2 = 0.0
+
+    def fingerprint(self):
+        return {}
+
+
+class Function(Unpenalised):
     """A function of w alone: ``f(w) -> value, gradient``."""
 
     n_examples = 1
@@ -35,7 +40,7 @@ class Function:
         return Evaluation(value, gradient, float("nan"), 2)
 
 
-class Logistic:
+class Logistic(Unpenalised):
     """Logistic regression, each row an example; ``noise`` perturbs gradients by the seed, ``pause`` makes it slow."""
 
     def __init__(self, n=60, d=8, l2=1e-2, seed=0, noise=0.0, pause=0.0, integrable=True):
@@ -68,7 +73,7 @@ class Logistic:
         return found.x
 
 
-class Softmax:
+class Softmax(Unpenalised):
     """Multi-class logistic regression with features of very different sizes."""
 
     n_examples = 1

@@ -170,8 +170,8 @@ def test_other_fits_are_refused(tmp_path):
     with pytest.raises(InputError, match="objective"):
         LBFGS().fit(Function(lambda w: (0.0, w), 8), START, **options)
     other = Logistic()
-    other.fingerprint = "other data"
-    with pytest.raises(InputError, match="fingerprint"):
+    other.fingerprint = lambda: {"examples": "other data"}
+    with pytest.raises(InputError, match=r"has examples .* and this fit has 'other data'"):
         LBFGS().fit(other, START, **options)
 
 
@@ -191,7 +191,7 @@ def test_damaged_or_foreign_files_are_refused(kind, tmp_path):
     elif kind == "header":
         data[100] ^= 64
     elif kind == "version":
-        data = data.replace(b'"version":"1"', b'"version":"9"')
+        data = data.replace(b'"version":"2"', b'"version":"9"')
     path.write_bytes(data)
     if kind == "foreign":
         save_file({"w": np.zeros(8)}, path)

@@ -43,11 +43,11 @@ class Resident(Protocol):
 
 
 class Here:
-    """Chunks in this process, made by ``make(problem, numbers, plan)``."""
+    """Chunks in this process, made by ``make(task, numbers, plan)``."""
 
     def __init__(self, problem: Any, make: Make, plan: Any, n_chunks: int) -> None:
         self.n_jobs = problem.n_jobs
-        self.chunks = [make(problem, np.arange(a, b), plan) for a, b in chunk_bounds(problem.n_examples, n_chunks)]
+        self.chunks = [make(problem.task, np.arange(a, b), plan) for a, b in chunk_bounds(problem.n_examples, n_chunks)]
         self._states: list[Any] = [None] * len(self.chunks)
 
     def ask(self, method: str, add: Add, *arguments: Any) -> Any:
@@ -88,7 +88,7 @@ class There:
         self.parts = [[c for c, _ in parts] for _, parts, _ in tasks]
         count = len(tasks)
         columns = [[shared.object] * count, [parts for _, parts, _ in tasks], [blocks for *_, blocks in tasks]]
-        self.chunks = self._send(_made, [*columns, [make] * count, [plan] * count])
+        self.chunks = self._send(_make, [*columns, [make] * count, [plan] * count])
         self._states: list[Any] = [[None] * len(parts) for parts in self.parts]
         self._bytes = self._steps = 0
 
@@ -131,10 +131,10 @@ class There:
             return self.cluster.gather(futures)
 
 
-def _made(problem: Any, parts: list[tuple[int, Any]], blocks: Any, make: Make, plan: Any) -> list[Any]:
+def _make(evaluator: Any, parts: list[tuple[int, Any]], blocks: Any, make: Make, plan: Any) -> list[Any]:
     if blocks is not None:
-        problem = problem.with_blocks(blocks)
-    return [make(problem, np.asarray(numbers), plan) for _, numbers in parts]
+        evaluator = evaluator.with_blocks(blocks)
+    return [make(evaluator.task, np.asarray(numbers), plan) for _, numbers in parts]
 
 
 def _asked(chunks: list[Any], states: list[Any], parts: list[int], job: Any) -> list[Node[Any]]:

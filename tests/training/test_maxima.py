@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.estimators._tied_maxima import TiedMaximaProblem
-from backfield.training.problem import Problem
+from backfield.training.evaluators import General, StackedMaxima
 
 LOSSES = ["max_margin", "perturb_and_map(n_samples=2)", "marginal_perturb_and_map(n_samples=2)"]
 
@@ -29,9 +28,9 @@ def problem_of(X, Y, **options):
 def test_equals_the_general_path(loss, pairwise):
     X, Y = chains()
     fast = problem_of(X, Y, loss=loss, pairwise=pairwise, l2=1e-2)
-    assert type(fast) is TiedMaximaProblem
-    slow = fast.over(fast.examples, fast.labelled)
-    assert type(slow) is Problem
+    assert type(fast.evaluator) is StackedMaxima
+    slow = fast.over(fast.task.examples, fast.task.labelled)
+    assert type(slow.evaluator) is General
     w = np.random.default_rng(1).normal(size=fast.n_weights)
     for batch in (None, np.array([3, 0, 20]), np.arange(17)):
         mine, theirs = (each.value_and_gradient(w, batch, seed=7) for each in (fast, slow))
@@ -43,10 +42,10 @@ def test_applies_only_where_it_is_the_same():
     X, Y = chains()
     hidden = [y.copy() for y in Y]
     hidden[0][0] = -1
-    assert type(problem_of(X, hidden, loss="max_margin")) is Problem
-    assert type(problem_of(X, Y, loss="max_margin", class_weight={0: 2.0})) is Problem
-    assert type(problem_of(X, Y, loss="max_margin(solver='icm')")) is Problem
-    assert type(problem_of(X, Y, loss="marginal_perturb_and_map(reduction=False)")) is Problem
+    assert type(problem_of(X, hidden, loss="max_margin").evaluator) is General
+    assert type(problem_of(X, Y, loss="max_margin", class_weight={0: 2.0}).evaluator) is General
+    assert type(problem_of(X, Y, loss="max_margin(solver='icm')").evaluator) is General
+    assert type(problem_of(X, Y, loss="marginal_perturb_and_map(reduction=False)").evaluator) is General
 
 
 def test_threads_do_not_change_the_result():

@@ -9,6 +9,7 @@ from backfield.energies import Constant, Linear, Network
 from backfield.errors import InputError
 from backfield.estimators import ChainCRF, GridCRF
 from backfield.learners import LBFGS
+from backfield.learners.feature_metric import feature_metric
 
 PLAIN = ", precondition=False"
 
@@ -40,7 +41,7 @@ def test_is_the_inverse_of_the_second_derivative_of_binary_logistic_regression()
     (problem,) = seen
     for direction in np.eye(problem.n_weights):
         _, product = problem.hessian_vector(np.zeros(problem.n_weights), direction)
-        assert problem.preconditioner()(product) == pytest.approx(direction, abs=1e-6)
+        assert feature_metric(problem)(product) == pytest.approx(direction, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["univariate_logistic", "surrogate_likelihood"])

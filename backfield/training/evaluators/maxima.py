@@ -1,74 +1,74 @@
 """Objectives made of maxima (perturb-and-MAP, margins) on linear chains that share one transition table.
 
-The same numbers as the general path, several times faster: scores of a batch are one product, and one kernel runs
-Viterbi's algorithm for all its chains. Used where it applies: every label known, no weights, no edge features.
+The same numbers as the general evaluator, several times faster: scores of a batch are one product, and one kernel runs
+Viterbi's algorithm for all its chains. Applies where every label is known, without weights and edge features.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import issparse
 
-from backfield.estimators._tied_chains import is_simple
 from backfield.inference.sampling.perturb_and_map import gumbel_numbers
 from backfield.kernels.compile import exact_kernel
 from backfield.objectives import MarginalPerturbAndMap, MaxMargin, PerturbAndMapLikelihood
-from backfield.training.problem import Problem, Rows, _Sum
+from backfield.training.evaluators.base import Evaluator, Sum, Task
+from backfield.training.evaluators.chains import are_stackable, stacked, transitions
+from backfield.training.examples import Rows
 
 _MARGIN, _JOINT, _MARGINAL = range(3)
+_MODES = {MaxMargin: _MARGIN, PerturbAndMapLikelihood: _JOINT, MarginalPerturbAndMap: _MARGINAL}
 
 
-class TiedMaximaProblem(Problem):
-    """A problem over chains in memory."""
+@dataclass(frozen=True, eq=False)
+class StackedMaxima(Evaluator):
+    """Maxima over all chains of a chunk at once."""
 
-    @staticmethod
-    def applies(problem: Problem) -> bool:
-        """Whether this path computes the same as ``problem``."""
-        layout, solver = problem.layout, getattr(problem.objective_info, "solver", "")
-        known = type(problem.objective_info) in (MarginalPerturbAndMap, MaxMargin, PerturbAndMapLikelihood)
-        one = len(layout.unary) == 1 and len(layout.factors) == 1 and layout.factors[0].n_features == 0
-        one = one and not layout.unary[0].energy.whole
-        reduced = getattr(problem.objective_info, "reduction", True)
-        listed = isinstance(problem.examples, list)
-        return bool(known and one and reduced and listed and solver in ("auto", "viterbi")) and all(
-            is_simple(example) and not hasattr(example.unary[0].features, "indptr")  # type: ignore[union-attr]
-            for example in problem.examples
+    @classmethod
+    def applies(cls, task: Task) -> bool:
+        """Margins and perturb-and-MAP solved by Viterbi's algorithm, over chains of dense features in memory."""
+        objective = task.objective
+        if not isinstance(objective, MaxMargin | PerturbAndMapLikelihood | MarginalPerturbAndMap):
+            return False
+        reduced = not isinstance(objective, MarginalPerturbAndMap) or objective.reduction
+        known = type(objective) in _MODES and objective.solver in ("auto", "viterbi")
+        return bool(known and reduced and task.layout.factors and are_stackable(task)) and not any(
+            issparse(example.unary[0].features)  # type: ignore[union-attr]
+            for example in task.examples
         )
 
-    def _n_chunks(self, count: int) -> int:
-        return max(1, min(super()._n_chunks(count), count // 8))  # a chunk of one chain would cost as much as eight
+    def n_chunks(self, planned: int, count: int) -> int:
+        """Return fewer chunks: one of a single chain would cost as much as eight."""
+        return max(1, min(super().n_chunks(planned, count), count // 8))
 
-    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> _Sum:
+    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
         """Sum over some chains at once."""
-        block, edges = self.layout.unary[0], self.layout.factors[0]
-        examples = [self.examples[number] for number in numbers]
-        features = np.concatenate([example.unary[0].features for example in examples])  # type: ignore[union-attr]
-        labels = np.concatenate([example.target.labeling.labels for example in examples])  # type: ignore[union-attr]
-        ptr = np.concatenate([[0], np.cumsum([example.graph.n_variables for example in examples])])
+        task = self.task
+        block, edges = task.layout.unary[0], task.layout.factors[0]
+        features, ptr, labels = stacked([task.examples[number] for number in numbers])
         count = block.n_outputs
         unary = block.scores(w, Rows(slice(0, len(labels)), features)).astype(np.float64)
-        table = np.zeros((count, count))
-        if edges.stop > edges.start:
-            table[:] = w[edges.start : edges.stop].reshape(count, count).astype(self.dtype)
-        gradient = np.zeros(self.n_weights)
+        table = transitions(task, w).astype(np.float64)
+        gradient = np.zeros(task.n_weights)
         if not (np.isfinite(unary).all() and np.isfinite(table).all()):
-            return _Sum(np.inf, gradient, 0.0, 0)
-        objective: Any = self.objective_info
-        samples, d_unary, d_table = getattr(objective, "n_samples", 1), np.zeros_like(unary), np.zeros_like(table)
-        value = 0.0
+            return Sum(np.inf, gradient, 0.0, 0)
+        mode = _MODES[type(task.objective)]  # type: ignore[index]
+        samples = 1 if isinstance(task.objective, MaxMargin) else task.objective.n_samples  # type: ignore[attr-defined]
+        value, d_unary, d_table = 0.0, np.zeros_like(unary), np.zeros_like(table)
         for m in range(samples):
-            mode, bonus = _MARGIN, 1.0 - (np.arange(count) == labels[:, None])
-            if not isinstance(objective, MaxMargin):
-                mode = _MARGINAL if isinstance(objective, MarginalPerturbAndMap) else _JOINT
+            if mode == _MARGIN:
+                bonus = 1.0 - (np.arange(count) == labels[:, None])
+            else:
                 sizes = count * np.diff(ptr)
                 noise = [gumbel_numbers(k, seed + int(n), m) for k, n in zip(sizes, numbers, strict=True)]
                 bonus = np.concatenate(noise).reshape(-1, count)
             value += _add_maxima(mode, unary, bonus, ptr, table, labels, d_unary, d_table)
-        gradient[block.start : block.stop] = block.energy.vjp(features, d_unary.astype(self.dtype), block.intercept)
+        gradient[block.start : block.stop] = block.energy.vjp(features, d_unary.astype(task.dtype), block.intercept)
         if edges.stop > edges.start:
             gradient[edges.start : edges.stop] = d_table.reshape(-1)
-        return _Sum(float(value) / samples, gradient / samples, float("nan"), 0)
+        return Sum(float(value) / samples, gradient / samples, float("nan"), 0)
 
 
 @exact_kernel

@@ -12,25 +12,33 @@ taggers.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from backfield.training.protocols import HasGram, Minimisable
+
+#: v -> H0 v
+Metric = Callable[[np.ndarray], np.ndarray]
 #: Share of each feature's curvature that is added to it, so that features that say the same have a solution without a ridge.
 _REDUNDANT = 1e-8
 
 
-def preconditioner(blocks: list[Any], grams: list[Any], size: int, ridge: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return v -> H0 v from X'X of each block of a layout."""
+def identity(v: np.ndarray) -> np.ndarray:
+    """Return v: the metric of weights that are measured by themselves."""
+    return v
+
+
+def feature_metric(problem: Minimisable) -> Metric:
+    """Return v -> H0 v from X'X of each block of weights; the identity where these are not known."""
+    if not isinstance(problem, HasGram):
+        return identity
     solvers = []
-    for block, gram in zip(blocks, grams, strict=True):
-        if block.stop > block.start:
-            if gram is None or not np.isfinite(gram).all():
-                return lambda v: v
-            p = 1 / block.n_outputs
-            solve = _solver((p * (1 - p) / size) * gram, 2 * float(ridge[block.start]))
-            solvers.append((block.start, block.stop, len(gram), solve))
+    for start, stop, n_outputs, gram, l2 in problem.grams():
+        if gram is None or not np.isfinite(gram).all():
+            return identity
+        p = 1 / n_outputs
+        solvers.append((start, stop, len(gram), _solver((p * (1 - p) / problem.size) * gram, 2 * l2)))
 
     def apply(v: np.ndarray) -> np.ndarray:
         out = np.empty_like(v)
@@ -41,13 +49,7 @@ def preconditioner(blocks: list[Any], grams: list[Any], size: int, ridge: np.nda
     return apply
 
 
-def add_grams(a: list[Any], b: list[Any]) -> list[Any]:
-    """Return the sums of each block."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of infinite ones: the end looks whether they are finite
-        return [y if x is None else x if y is None else x + y for x, y in zip(a, b, strict=True)]
-
-
-def _solver(curvature: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
+def _solver(curvature: np.ndarray, ridge: float) -> Metric:
     """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter."""
     matrix = curvature + ridge * np.eye(len(curvature))
     scale = np.sqrt(np.diagonal(matrix))[:, None]

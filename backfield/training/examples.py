@@ -1,0 +1,43 @@
+"""One training example: a graph, the features of its rows, and what is known about its labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.graph import Graph
+from backfield.objectives import Target
+
+
+class Rows(NamedTuple):
+    """Rows of one block in one example: which variables (or factors) they are, and their features."""
+
+    index: Any  # slice or int array
+    features: Any  # (N, F), dense or CSR; (H, W, F) where the energy looks at a whole image
+
+
+@dataclass
+class Example:
+    """One graph with features, and what is known about its labels."""
+
+    graph: Graph
+    unary: list[Rows | None]  # one entry per block of the layout's variables
+    factors: list[Rows | None]
+    target: Target | None = None
+    weight: float = 1.0
+
+    @property
+    def n_labelled(self) -> int:
+        """Number of variables about which something is known."""
+        if self.target is None:
+            return 0
+        labeling = self.target.labeling
+        if labeling.soft is not None:
+            given = np.add.reduceat(labeling.soft, self.graph.layout.var_ptr[:-1]) > 0
+            return int((given | labeling.known).sum())
+        if not labeling.has_sets:
+            return int((labeling.labels >= 0).sum())
+        count = np.add.reduceat(labeling.allowed.astype(np.int64), self.graph.layout.var_ptr[:-1])
+        return int((count < self.graph.labels).sum())

@@ -1,0 +1,86 @@
+"""What must be the same when a fit goes on from a checkpoint: digests of examples, labels, weights and settings.
+
+Each example is digested where it is (in a thread, on a worker), and the digests are digested in order: the same text for any
+number of threads and workers, and for data in memory or not. Cost: one pass over the examples, only where a checkpoint is
+written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from backfield import __version__
+from backfield.gradients import Truncated
+from backfield.graph import Graph
+from backfield.training.evaluators.base import Task
+from backfield.training.weights import Ridge
+
+
+def example_digests(task: Task, number: int) -> tuple[str, str, str]:
+    """Return digests of one example: graph and features, labels, weights."""
+    example = task.examples[number]
+    rows = [None if rows is None else (rows.index, rows.features) for rows in (*example.unary, *example.factors)]
+    target = example.target
+    if target is None:
+        return _digest(_graph(example.graph), rows), _digest(None), _digest(example.weight)
+    labeling = target.labeling
+    mask = labeling.allowed if labeling.has_sets else None
+    observed = None if target.observed is None else target.observed.allowed
+    return (
+        _digest(_graph(example.graph), rows, observed),
+        _digest(labeling.labels, mask, labeling.soft),
+        _digest(example.weight, target.weights),
+    )
+
+
+def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, str, str]]) -> dict[str, str]:
+    """Return what a checkpoint holds: a text for each thing that must be the same, by name."""
+    features, labels, weights = (_digest(list(each)) for each in zip(*digests, strict=True))
+    setting = task.setting
+    gradient = "truncated" if isinstance(setting.gradient, Truncated) else repr(setting.gradient)  # whatever its memory
+    blocks = [(repr(b.energy), b.n_features, b.n_outputs, b.intercept) for b in task.layout.blocks]
+    return {
+        "version": __version__,
+        "inference": repr(setting.inference),
+        "gradient": gradient,
+        "loss": repr(task.objective),
+        "l2": repr(penalty.r) if isinstance(penalty.r, float) else _digest(penalty.r),
+        "dtype": str(task.dtype),
+        "energies": "; ".join(f"{energy} of {n} features, {k} outputs, intercept {c}" for energy, n, k, c in blocks),
+        "n_chunks": str(n_chunks),
+        "examples": features,
+        "labels": labels,
+        "weights of examples": weights,
+    }
+
+
+def _graph(graph: Graph) -> Any:
+    if graph.shape is not None:  # the arrays of a grid are many times its labels
+        return "grid", graph.shape, graph.n_factors, graph.labels
+    return "graph", graph.labels, graph.layout.scope_ptr, graph.layout.scope
+
+
+def _digest(*values: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for value in values:
+        _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    if isinstance(value, tuple | list):
+        digest.update(f"({len(value)}".encode())
+        for each in value:
+            _add(digest, each)
+    elif issparse(value):
+        matrix = value.tocsr()
+        _add(digest, (matrix.shape, matrix.indptr, matrix.indices, matrix.data))
+    elif isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).view(np.uint8).data if value.size else b"")
+    else:
+        digest.update(f"{type(value).__name__}:{value!r};".encode())

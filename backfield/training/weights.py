@@ -1,0 +1,175 @@
+"""The weights: which part of w serves which rows, and the ridge penalty on them.
+
+    theta(w) = scores of each block's energy on its rows, side by side;     penalty(w) = sum_k r_k w_k^2
+
+A :class:`WeightLayout` has one block per type of variable and per type of factor. r is one number, or one for the weights
+of variables and another for those of factors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.energies import Energy
+from backfield.errors import InputError
+from backfield.graph import Graph, Potentials
+from backfield.training.examples import Example, Rows
+
+
+class Block(NamedTuple):
+    """The weights of one type of variable or factor: ``w[start:stop]``."""
+
+    energy: Energy
+    n_features: int
+    n_outputs: int
+    intercept: bool
+    start: int
+    stop: int
+
+    def scores(self, w: np.ndarray, rows: Rows) -> np.ndarray:
+        """Return scores (N, K)."""
+        return self.energy.scores(w[self.start : self.stop], rows.features, self.n_outputs, self.intercept)
+
+
+@dataclass
+class WeightLayout:
+    """Which part of w serves which rows."""
+
+    unary: list[Block] = field(default_factory=list)
+    factors: list[Block] = field(default_factory=list)
+    n_weights: int = 0
+
+    def add(self, kind: str, energy: Energy, n_features: int, n_outputs: int, intercept: bool) -> None:
+        """Append a block of ``unary`` or ``factors``."""
+        stop = self.n_weights + energy.n_weights(n_features, n_outputs, intercept)
+        getattr(self, kind).append(Block(energy, n_features, n_outputs, intercept, self.n_weights, stop))
+        self.n_weights = stop
+
+    def theta(self, w: np.ndarray, example: Example, dtype: Any) -> Potentials:
+        """Return the potentials of an example."""
+        graph = example.graph
+        unary = _assemble(self.unary, w, example.unary, _rows_of(graph, "unary"), dtype)
+        return Potentials.from_flat(
+            graph, unary, _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
+        )
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks: of variables, then of factors."""
+        return [*self.unary, *self.factors]
+
+    def start(self) -> np.ndarray:
+        """Return the weights to start from: zero, or those that a network has."""
+        parts = [b.energy.start(b.n_features, b.n_outputs, b.intercept) for b in self.blocks]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def forget(self) -> None:
+        """Drop what energies keep for a way back that will not come."""
+        for block in self.blocks:
+            block.energy.forget()
+
+    def vjp(self, example: Example, d_theta: Potentials, w: np.ndarray | None = None) -> np.ndarray:
+        """Return d_w from d_theta; without ``w``, energies must be linear in it."""
+        d_w = np.zeros(self.n_weights)
+        for blocks, parts, kind, flat in (
+            (self.unary, example.unary, "unary", d_theta.unary_flat),
+            (self.factors, example.factors, "factors", d_theta.factors_flat),
+        ):
+            where = _rows_of(example.graph, kind)
+            for block, rows in zip(blocks, parts, strict=True):
+                if rows is not None and block.stop > block.start:
+                    part = flat[_entries(where, rows.index, block.n_outputs)].reshape(-1, block.n_outputs)
+                    here = None if w is None else w[block.start : block.stop]
+                    d_w[block.start : block.stop] = block.energy.vjp(rows.features, part, block.intercept, here)
+        return d_w
+
+
+class _Table(NamedTuple):
+    """Where the tables of all variables (or factors) lie in flat arrays: a common size, or a start for each."""
+
+    size: int | None
+    ptr: np.ndarray | None
+    total: int
+
+
+def _rows_of(graph: Graph, kind: str) -> _Table:
+    if kind == "unary" and graph.n_labels is not None:
+        return _Table(graph.n_labels, None, graph.n_variables * graph.n_labels)
+    if kind == "factors" and graph.n_labels is not None and (graph.arity is not None or graph.n_factors == 0):
+        size = graph.n_labels ** (graph.arity or 2)
+        return _Table(size, None, graph.n_factors * size)
+    ptr = graph.layout.var_ptr if kind == "unary" else graph.layout.table_ptr
+    return _Table(None, ptr, int(ptr[-1]))
+
+
+def _entries(where: _Table, index: Any, n_outputs: int) -> Any:
+    """Return the flat entries of some rows: a slice where they are contiguous and of one size."""
+    if where.size is not None and isinstance(index, slice):
+        return slice(index.start * where.size, index.stop * where.size)
+    numbers = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+    starts = numbers * where.size if where.size is not None else where.ptr[numbers]  # type: ignore[index]
+    return (starts[:, None] + np.arange(n_outputs)).reshape(-1)
+
+
+def _assemble(blocks: list[Block], w: np.ndarray, parts: list[Rows | None], where: _Table, dtype: Any) -> np.ndarray:
+    present = [rows for rows in parts if rows is not None]
+    if present and where.size is not None and _in_turn([rows.index for rows in present], where.total // where.size):
+        # The usual case: the blocks follow each other and leave nothing out.
+        flat = [b.scores(w, rows).reshape(-1) for b, rows in zip(blocks, parts, strict=True) if rows is not None]
+        return (flat[0] if len(flat) == 1 else np.concatenate(flat)).astype(dtype, copy=False)
+    out = np.zeros(where.total, dtype)
+    for block, rows in zip(blocks, parts, strict=True):
+        if rows is not None:
+            out[_entries(where, rows.index, block.n_outputs)] = block.scores(w, rows).reshape(-1)
+    return out
+
+
+def _in_turn(indices: list[Any], total: int) -> bool:
+    """Whether slices follow each other from 0 to ``total``."""
+    at = 0
+    for index in indices:
+        if not isinstance(index, slice) or index.start != at:
+            return False
+        at = index.stop
+    return at == total
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """The penalty sum_k r_k w_k^2."""
+
+    r: Any  # one number, or one per weight
+    n_weights: int
+
+    @classmethod
+    def of(cls, layout: WeightLayout, l2: float | dict[str, float]) -> Ridge:
+        """Return the penalty of ``l2``: one number, or ``{"unary": a, "pairwise": b}``."""
+        values = list(l2.values()) if isinstance(l2, dict) else [l2]
+        numbers = all(isinstance(value, Real) and 0 <= value < math.inf for value in values)
+        if not numbers or (isinstance(l2, dict) and not set(l2) <= {"unary", "pairwise"}):
+            raise InputError(f"l2 must be a finite number >= 0 or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
+        if not isinstance(l2, dict):
+            return cls(float(l2), layout.n_weights)
+        r = np.zeros(layout.n_weights)
+        for kind, blocks in (("unary", layout.unary), ("pairwise", layout.factors)):
+            for block in blocks:
+                r[block.start : block.stop] = l2.get(kind, 0.0)
+        return cls(r, layout.n_weights)
+
+    @property
+    def least(self) -> float:
+        """The smallest r: the penalty is 2 r strongly convex."""
+        return float(np.min(self.r, initial=np.inf)) if self.n_weights else 0.0
+
+    def each(self) -> np.ndarray:
+        """Return r of every weight."""
+        return np.broadcast_to(np.asarray(self.r, dtype=np.float64), self.n_weights)
+
+    def times(self, factor: float) -> Ridge:
+        """Return the penalty times a factor."""
+        return Ridge(factor * self.r, self.n_weights)
