@@ -38,7 +38,7 @@ class Need(NamedTuple):
 NEEDS: dict[type, Need] = {
     HasValue: Need(
         lambda info: info.integrable,
-        "{learner} needs an objective with a value, and {objective} has only a gradient: use sgd or ascent.",
+        "{learner} needs an objective with a value; {objective} has a gradient but no objective: use sgd or ascent",
     ),
     HasHessianVector: Need(
         lambda info: info.integrable and info.smooth,

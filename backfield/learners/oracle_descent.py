@@ -124,12 +124,11 @@ class DescentState:
     functions: Functions
     best: Functions | None  # of the lowest validation value before this round
     examples: Callable[[], list[Any]]  # gives messages, those without the margin, and soft targets of each example
-    specs: list[str]
 
     def pack(self) -> Restored:
         """Return arrays, and numbers for JSON."""
         arrays: dict[str, np.ndarray] = {}
-        numbers: dict[str, Any] = {"round": self.round, "value": self.value, "oracles": self.specs}
+        numbers: dict[str, Any] = {"round": self.round, "value": self.value}
         for name, functions in (("functions", self.functions), ("best", self.best)):
             numbers[name] = functions and [f and f.meta() for f in functions]
             for k, f in enumerate(functions or ()):
@@ -244,16 +243,10 @@ class _Descent:
     def state(self) -> DescentState:
         """Return what has to be kept to go on."""
         kept = self.parts.later("kept", operator.add)
-        return DescentState(self.round, self.value, self.functions, self.best, kept, [repr(e.oracle) for e in self.energies])
+        return DescentState(self.round, self.value, self.functions, self.best, kept)
 
     def restore(self, run: Run, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
         """Go on from a state that was packed."""
-        ours = [repr(energy.oracle) for energy in self.energies]
-        if numbers["oracles"] != ours:
-            theirs = ", ".join(numbers["oracles"])
-            raise InputError(
-                f"the checkpoint has oracles {theirs} and this fit has {', '.join(ours)}; they cannot be joined."
-            )
         self.round = numbers["round"]
         self.take(self._functions("functions", arrays, numbers))
         self.best = self._functions("best", arrays, numbers) if numbers["best"] is not None else None

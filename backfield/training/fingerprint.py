@@ -42,7 +42,6 @@ def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, 
     features, labels, weights = (_digest(list(each)) for each in zip(*digests, strict=True))
     setting = task.setting
     gradient = "truncated" if isinstance(setting.gradient, Truncated) else repr(setting.gradient)  # whatever its memory
-    blocks = [(repr(b.energy), b.n_features, b.n_outputs, b.intercept) for b in task.layout.blocks]
     return {
         "version": __version__,
         "inference": repr(setting.inference),
@@ -50,7 +49,8 @@ def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, 
         "loss": repr(task.objective),
         "l2": repr(penalty.r) if isinstance(penalty.r, float) else _digest(penalty.r),
         "dtype": str(task.dtype),
-        "energies": "; ".join(f"{energy} of {n} features, {k} outputs, intercept {c}" for energy, n, k, c in blocks),
+        "energies": ", ".join(repr(block.energy) for block in task.layout.blocks),
+        "layout": ", ".join(f"{b.n_features} x {b.n_outputs}{' + 1' * b.intercept}" for b in task.layout.blocks),
         "n_chunks": str(n_chunks),
         "examples": features,
         "labels": labels,

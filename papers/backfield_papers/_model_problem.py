@@ -19,7 +19,7 @@ from backfield.graph.labeling import as_labeling
 from backfield.inference.base import Result
 from backfield.objectives import Target, get_objective
 from backfield.training.execution import sum_over_chunks
-from backfield.training.problem import Evaluation
+from backfield.training.protocols import Evaluation
 
 CHUNK = 50
 L2 = 1e-5
@@ -113,6 +113,10 @@ class ModelProblem:
     def minimising(self, loss: str) -> ModelProblem:
         """Return the problem of a loss."""
         return self._like(objective_info=get_objective(loss))
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return nothing: these fits are not resumed."""
+        return {}
 
     def _like(self, **changes: Any) -> ModelProblem:
         other = object.__new__(ModelProblem)

@@ -34,12 +34,12 @@ def problem_of(model, X, Y):
 def dual_optimum(problem):
     """The value of the dual over all labelings, by a general solver."""
     planes, owner = [], []
-    for n, example in enumerate(problem.examples):
+    for n, example in enumerate(problem.task.examples):
         truth = example.target.labeling.labels
         for labels in product(range(2), repeat=len(truth)):
             theta = bf.Potentials.from_flat(example.graph, *_indicators(example.graph, np.array(labels), truth))
-            loss = (np.array(labels) != truth).sum() / problem.labelled.sum()
-            planes.append(np.append(problem.layout.vjp(example, theta) / problem.labelled.sum(), loss))
+            loss = (np.array(labels) != truth).sum() / problem.task.labelled.sum()
+            planes.append(np.append(problem.task.layout.vjp(example, theta) / problem.task.labelled.sum(), loss))
             owner.append(n)
     planes, owner = np.array(planes), np.array(owner)
 

@@ -198,7 +198,7 @@ def test_other_oracles_cannot_go_on(tmp_path):
     path = tmp_path / "fit.ckpt"
     model().fit(X, Y, checkpoint=path)
     with pytest.raises(
-        bf.InputError, match="has oracles linear, linear, linear and this fit has linear, constant, constant"
+        bf.InputError, match="has energies 'linear, linear, linear' and this fit has 'linear, constant, constant'"
     ):
         model("linear", "constant").fit(X, Y, checkpoint=path, resume=True)
 
