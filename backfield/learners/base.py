@@ -50,7 +50,7 @@ NEEDS: dict[type, Need] = {
     ),
     HasExamples: Need(
         lambda info: True,
-        "{learner} needs a problem over labelled graphs, and {objective} is a function of weights alone; use lbfgs or sgd.",
+        "{learner} needs a problem over labelled graphs, and {objective} says nothing of edges; use plain lbfgs or sgd.",
     ),
 }
 
