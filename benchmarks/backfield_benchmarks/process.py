@@ -96,8 +96,8 @@ def _fit(cache: str) -> dict[str, float]:
 
 def _run(code: str, arguments: list[str], **environment: str) -> Any:
     command = [sys.executable, "-c", code, *arguments]
-    # The child finds the same packages as this process.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    # The child finds the same packages as this process, and not what lies in the current folder.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1", **environment}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError(f"a measuring process failed: {done.stderr.strip().splitlines()[-1]}")
