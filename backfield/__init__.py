@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from backfield.api import infer as infer
     from backfield.api import inference_gradient as inference_gradient
     from backfield.api import value_and_gradient as value_and_gradient
+    from backfield.data.packed import open_shards as open_shards
+    from backfield.data.packed import write_shards as write_shards
     from backfield.energies import Network as Network
     from backfield.errors import ClusterError as ClusterError
     from backfield.errors import ConvergenceWarning as ConvergenceWarning
     from backfield.errors import InputError as InputError
+    from backfield.estimators import CRF as CRF
     from backfield.estimators import ChainCRF as ChainCRF
     from backfield.estimators import Classifier as Classifier
     from backfield.estimators import GraphCRF as GraphCRF
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from backfield.estimators import GridSample as GridSample
     from backfield.estimators import Sample as Sample
     from backfield.estimators.model_file import load as load
-    from backfield.estimators.pack import write_shards as write_shards
-    from backfield.estimators.shards import open_shards as open_shards
     from backfield.graph import Graph as Graph
     from backfield.graph import Potentials as Potentials
     from backfield.graph import Tied as Tied
@@ -36,10 +37,9 @@ _HOMES = {
     "backfield.api": ("find_map", "hessian_vector", "infer", "inference_gradient", "value_and_gradient"),
     "backfield.energies": ("Network",),
     "backfield.errors": ("ClusterError", "ConvergenceWarning", "InputError"),
-    "backfield.estimators": ("ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample"),
+    "backfield.estimators": ("CRF", "ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample"),
     "backfield.estimators.model_file": ("load",),
-    "backfield.estimators.pack": ("write_shards",),
-    "backfield.estimators.shards": ("open_shards",),
+    "backfield.data.packed": ("open_shards", "write_shards"),
     "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),
     "backfield.models": ("Model",),
 }

@@ -15,8 +15,8 @@ LAYERS = [
     ["kernels", "registry"],
     ["graph"],
     ["oracles", "map_solvers", "losses", "datasets", "features"],
-    ["energies", "inference"],
-    ["gradients", "decoders"],  # decoders may sample from the posterior
+    ["energies", "inference", "data"],
+    ["gradients", "decoders", "structures"],  # decoders may sample from the posterior
     ["objectives"],
     ["training"],
     ["learners"],

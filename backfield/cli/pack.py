@@ -30,8 +30,8 @@ def pack(
     import os
 
     from backfield.cli._console import progress_bar
+    from backfield.data.packed import write_shards
     from backfield.errors import InputError
-    from backfield.estimators.pack import write_shards
     from backfield.io import read_data
     from backfield.io.packing import PackedInputs, source_of
 
@@ -62,8 +62,8 @@ def _choose(data: Data, features: str | None, edges: str | None) -> Preprocessin
 def _like(like: Path | None, features: str | None, edges: str | None) -> Preprocessing | None:
     """Return how a model or another packed folder makes its features."""
     from backfield.cli._models import load_model
+    from backfield.data.packed import is_packed, open_shards
     from backfield.errors import InputError
-    from backfield.estimators.shards import is_packed, open_shards
     from backfield.io import Preprocessing
 
     if like is None:

@@ -9,19 +9,31 @@ import numpy as np
 from backfield.api import infer
 from backfield.decoders import Decoder
 from backfield.errors import InputError
-from backfield.estimators.samples import Sample
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Evidence, evidence
 from backfield.inference import Inference
 from backfield.inference.conditioned import Conditioned
+from backfield.structures import Instance
 
 
-def decode(decoder: Decoder, method: Inference, theta: Potentials, sample: Sample, dtype: Any) -> Any:
-    """Return labels (n,) of all variables, those of observed ones as observed, or what the decoder predicts instead."""
+def decode(
+    decoder: Decoder, method: Inference, theta: Potentials, sample: Instance, dtype: Any, proba: bool = False
+) -> tuple[Any, Any]:
+    """Return labels (n,) of all variables, those of observed ones as observed, or what the decoder predicts instead.
+
+    And the marginals of the variables, if the decoder needs them or ``proba`` asks for them: inference runs once.
+    """
     graph = theta.graph
     outputs = _outputs(sample, graph)
     given = evidence(graph, sample.observed)
-    mu = infer(theta, method, observed=sample.observed, dtype=dtype).marginals if decoder.needs_marginals else None
+    run = proba or decoder.needs_marginals
+    mu = infer(theta, method, observed=sample.observed, dtype=dtype).marginals if run else None
+    return _labels(decoder, theta, mu, given, outputs), None if mu is None else mu.unary
+
+
+def _labels(
+    decoder: Decoder, theta: Potentials, mu: Potentials | None, given: Evidence | None, outputs: np.ndarray | None
+) -> Any:
     if given is None:
         return decoder.decode(theta, mu, outputs)
     model = Conditioned(theta, given)
@@ -35,7 +47,7 @@ def decode(decoder: Decoder, method: Inference, theta: Potentials, sample: Sampl
     return mu.unary
 
 
-def _outputs(sample: Sample, graph: Graph) -> np.ndarray | None:
+def _outputs(sample: Instance, graph: Graph) -> np.ndarray | None:
     if sample.outputs is None:
         return None
     outputs = np.asarray(sample.outputs)

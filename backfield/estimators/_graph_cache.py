@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from threading import Lock
+from typing import Any
 from weakref import WeakValueDictionary
 
 from backfield.graph import Graph
@@ -21,6 +22,10 @@ class GraphCache:
         self._latest: deque[Graph] = deque()
         self._size = 0
         self._lock = Lock()
+
+    def __reduce__(self) -> Any:
+        """Pickle an empty cache: whoever unpickles it builds the graphs it needs."""
+        return GraphCache, ()
 
     def get(self, key: Hashable, make: Callable[[], Graph]) -> Graph:
         """Return the graph of a key."""

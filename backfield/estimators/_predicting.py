@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from backfield.estimators._lazy import is_lazy
+import numpy as np
+
+from backfield.api import infer
+from backfield.data.labels import is_known
+from backfield.data.sequences import is_lazy
+from backfield.estimators._assembly import Assembler
+from backfield.estimators._decode import decode
+from backfield.estimators._located import located
+from backfield.graph import Potentials
+from backfield.inference import Result
+from backfield.structures import Instance, Structure
 from backfield.training.execution.cluster import Cluster
 from backfield.training.execution.threads import in_order
 
@@ -13,40 +24,98 @@ from backfield.training.execution.threads import in_order
 BATCH = 4
 
 
-def stream(estimator: Any, what: str, X: Any, n_jobs: int, cluster: Cluster | None) -> Iterator[Any]:
-    """Yield ``estimator.what`` of each example."""
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A model that answers for one entry of X at a time."""
+
+    assembler: Assembler
+    weights: np.ndarray
+
+    def theta(self, sample: Instance, number: int = 0) -> Potentials:
+        """Return the log-potentials of an instance."""
+        layout, settings = self.assembler.learned.layout, self.assembler.settings
+        theta = layout.theta(self.weights, self.assembler.example(sample, number), settings.dtype)
+        layout.forget()
+        return theta
+
+    def sample(self, x: Any, number: int = 0) -> Instance:
+        """Return the instance of an entry of X."""
+        return self.assembler.learned.reader.sample(x, number)
+
+    def labels(self, x: Any, number: int) -> Any:
+        """Return the labels of an entry of X, in its shape."""
+        return self._predict(self.sample(x, number), number, proba=False)[0]
+
+    def marginals(self, x: Any, number: int) -> Any:
+        """Return the marginals of an entry of X, in its shape."""
+        sample = self.sample(x, number)
+        return self._shaped(self.infer(sample, number).unary, sample)
+
+    def both(self, x: Any, number: int) -> tuple[Any, Any]:
+        """Return labels and marginals of an entry of X."""
+        return self._predict(self.sample(x, number), number, proba=True)
+
+    def scored(self, pair: tuple[Any, Any], number: int) -> tuple[int, int]:
+        """Return how many labels of an entry of X and y are right, and how many are known."""
+        x, y = pair
+        sample = self.sample(x, number)
+        with located(number):
+            truth = self._structure.flat(y, sample)
+            self.assembler.learned.classes.encode(truth)  # an unknown class is an error, not a wrong guess
+            found = self._structure.flat(self._predict(sample, number, proba=False)[0], sample)
+        known = is_known(truth)
+        return int((found[known] == truth[known]).sum()), int(known.sum())
+
+    def observed(self, given: Any, sample: Instance) -> np.ndarray:
+        """Return labels to condition on, as positions."""
+        return self.assembler.learned.classes.encode(self._structure.flat(given, sample))
+
+    def infer(self, sample: Instance, number: int = 0) -> Result:
+        """Return marginals and log Z of an instance."""
+        settings = self.assembler.settings
+        return infer(self.theta(sample, number), settings.inference, observed=sample.observed, dtype=settings.dtype)
+
+    def _predict(self, sample: Instance, number: int, proba: bool) -> tuple[Any, Any]:
+        settings, classes = self.assembler.settings, self.assembler.learned.classes
+        theta = self.theta(sample, number)
+        found, p = decode(settings.decoder, settings.inference, theta, sample, settings.dtype, proba)
+        if getattr(found, "ndim", 1) == 1 and theta.graph.n_labels is not None:
+            found = classes.values[found]
+        return self._shaped(found, sample), None if p is None else self._shaped(p, sample)
+
+    @property
+    def _structure(self) -> Structure:
+        return self.assembler.learned.reader.structure
+
+    def _shaped(self, values: Any, sample: Instance) -> Any:
+        return self._structure.shaped(values, sample)
+
+
+def stream(answer: Callable[[Any, int], Any], X: Any, n_jobs: int, cluster: Cluster | None) -> Iterator[Any]:
+    """Yield ``answer`` of each entry of X and its number."""
     if cluster is not None:
-        yield from _on_workers(estimator, what, X, cluster)
+        yield from _on_workers(answer, X, cluster)
     elif n_jobs == 1:
         for number in range(len(X)):
-            yield one(estimator, what, X[number], number)
+            yield answer(X[number], number)
     else:
-        yield from in_order(lambda first, last: one(estimator, what, X[first], first), _singly(len(X)), n_jobs)
+        singles = [(number, number + 1) for number in range(len(X))]
+        yield from in_order(lambda first, last: answer(X[first], first), singles, n_jobs)
 
 
-def one(estimator: Any, what: str, x: Any, number: int) -> Any:
-    """Return what is asked about one entry of X."""
-    sample = estimator._sample(x, number)
-    return getattr(estimator, what)(sample, estimator._example(sample, None, None, None, number), number)
-
-
-def _singly(count: int) -> list[tuple[int, int]]:
-    return [(number, number + 1) for number in range(count)]
-
-
-def _on_workers(estimator: Any, what: str, X: Any, cluster: Cluster) -> Iterator[Any]:
+def _on_workers(answer: Callable[[Any, int], Any], X: Any, cluster: Cluster) -> Iterator[Any]:
     """Send the model once, and of X what is in memory here; lazy data are opened on the workers."""
     cluster.slots()
     lazy = is_lazy(X)
-    shared = cluster.hold((estimator, X if lazy else None))
+    shared = cluster.hold((answer, X if lazy else None))
     batches = [range(first, min(first + BATCH, len(X))) for first in range(0, len(X), BATCH)]
-    tasks = ((shared, what, numbers, None if lazy else [X[k] for k in numbers]) for numbers in batches)
+    tasks = ((shared, numbers, None if lazy else [X[k] for k in numbers]) for numbers in batches)
     for results in cluster.map(_batch, tasks):
         yield from results
 
 
-def _batch(shared: tuple[Any, Any], what: str, numbers: range, given: list[Any] | None) -> list[Any]:
+def _batch(shared: tuple[Callable[[Any, int], Any], Any], numbers: range, given: list[Any] | None) -> list[Any]:
     """Predict some examples on a worker."""
-    estimator, X = shared
+    answer, X = shared
     entries = given if given is not None else [X[number] for number in numbers]
-    return [one(estimator, what, x, number) for x, number in zip(entries, numbers, strict=True)]
+    return [answer(x, number) for x, number in zip(entries, numbers, strict=True)]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sklearn.base import BaseEstimator
-
 from backfield.energies import Network
 from backfield.energies.network import is_module
-from backfield.errors import InputError
 from backfield.objectives import jgmt_alias
 from backfield.registry import Component, find_room, get, parse
 
 #: Which rooms a parameter may name a part of.
 ROOMS = {
+    "structure": ("structures",),
     "inference": ("inference",),
     "loss": ("losses", "objectives"),
     "gradient": ("gradients",),
@@ -38,40 +36,23 @@ def part_of(parameter: str, spec: Any) -> Component:
     return get(find_room(parse(spec)[0], rooms) if isinstance(spec, str) else rooms[0], spec)
 
 
-class SpecParams(BaseEstimator):
-    """scikit-learn's parameters, with the parameters of parts nested below the specs that name them."""
+def with_parts(params: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters together with those of the parts that they name."""
+    out = dict(params)
+    for key in (key for key in ROOMS if key in params):
+        value = params[key]
+        if isinstance(value, str | Component):
+            part = part_of(key, value)
+            for field in dataclasses.fields(part):  # type: ignore[arg-type]
+                out[f"{key}__{field.name}"] = getattr(part, field.name)
+        elif hasattr(value, "get_params"):
+            out.update({f"{key}__{name}": inner for name, inner in value.get_params().items()})
+    return out
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return parameters; with ``deep`` also those of the parts."""
-        params = super().get_params(deep=False)
-        if deep:
-            for key in ROOMS:
-                value = params.get(key)
-                if isinstance(value, str | Component):
-                    part = part_of(key, value)
-                    for field in dataclasses.fields(part):  # type: ignore[arg-type]
-                        params[f"{key}__{field.name}"] = getattr(part, field.name)
-                elif hasattr(value, "get_params"):
-                    params.update({f"{key}__{name}": inner for name, inner in value.get_params().items()})
-        return params
 
-    def set_params(self, **params: Any) -> SpecParams:
-        """Set parameters; those of parts rewrite the spec, and a spec given as a string stays one."""
-        own = super().get_params(deep=False)
-        nested: dict[str, dict[str, Any]] = {}
-        for key, value in params.items():
-            head, _, tail = key.partition("__")
-            if head not in own:
-                raise InputError(f"{type(self).__name__} has no parameter {head!r}; it takes {', '.join(own)}.")
-            if tail:
-                nested.setdefault(head, {})[tail] = value
-            else:
-                setattr(self, head, value)
-        for head, changes in nested.items():
-            value = getattr(self, head)
-            if hasattr(value, "set_params"):
-                value.set_params(**changes)
-                continue
-            part = part_of(head, value).replace(**changes)
-            setattr(self, head, repr(part) if isinstance(value, str) else part)
-        return self
+def changed_part(key: str, value: Any, changes: dict[str, Any]) -> Any:
+    """Return a part, or an estimator, with other parameters; a spec given as a string stays one."""
+    if hasattr(value, "set_params"):
+        return value.set_params(**changes)
+    part = part_of(key, value).replace(**changes)
+    return repr(part) if isinstance(value, str) else part

@@ -5,17 +5,23 @@ A survey of some examples and one of the next ones add up, so that the pass is c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from backfield.data.labels import is_known
+from backfield.data.sequences import is_lazy
 from backfield.errors import InputError
-from backfield.estimators.samples import Sample, n_columns
+from backfield.estimators._located import located
+from backfield.structures import BlockSize, Instance, Structure
+from backfield.training.execution import sum_over_chunks
+from backfield.training.execution.cluster import active
 
-#: Type -> {(number of features, number of outputs): first example that has them}; one entry each, if all is well.
-Types = dict[int, dict[tuple[int, int], int]]
+#: Type -> {what it needs weights for: first example that has it}; one entry each, if all is well.
+Types = dict[int, dict[BlockSize, int]]
 
 
 @dataclass
@@ -28,21 +34,18 @@ class Survey:
     seen: list[np.ndarray] = field(default_factory=list)
     #: Labelled variables of each example.
     labelled: list[int] = field(default_factory=list)
-    #: The largest label count of a variable.
+    #: The largest label count of a variable, where X fixes it.
     largest: int = 0
 
     @classmethod
-    def of(cls, sample: Sample, labels: np.ndarray, number: int) -> Survey:
+    def of(cls, structure: Structure, pair: tuple[Instance, np.ndarray], number: int) -> Survey:
         """Survey one example."""
-        graph = sample.graph
-        if len(labels) != graph.n_variables:
-            raise InputError(
-                f"example {number} has {graph.n_variables} variables but {len(labels)} labels; sizes must agree."
-            )
+        sample, labels = pair
+        with located(number):
+            nodes, factors = ({each: {block: number} for each, block in found.items()} for found in structure.blocks(sample))
         seen = np.unique(labels) if labels.ndim == 1 else labels[:0]
-        nodes, factors = (_types(sample, kind, number) for kind in ("node", "factor"))
-        largest = int(graph.labels.max()) if graph.n_labels is None else graph.n_labels
-        return cls(nodes, factors, [seen], [_n_labelled(graph, labels)], largest)
+        largest = structure.n_labels(sample) if structure.fixed_labels else 0
+        return cls(nodes, factors, [seen], [_n_labelled(sample, labels)], largest)
 
     def __add__(self, other: Survey) -> Survey:
         for mine, theirs in ((self.nodes, other.nodes), (self.factors, other.factors)):
@@ -53,32 +56,42 @@ class Survey:
         self.seen = _merged(self.seen + other.seen)
         return self
 
-    def types(self, kind: str) -> list[tuple[int, int, int]]:
-        """Return (type, number of features, number of outputs) for each type of node or factor."""
+    def types(self, kind: str) -> list[BlockSize]:
+        """Return what each type of node or factor needs weights for, in the order of the types."""
         found = self.nodes if kind == "node" else self.factors
         for each, variants in sorted(found.items()):
             if len(variants) > 1:
                 before, now = sorted(variants, key=lambda variant: variants[variant])[:2]
-                raise InputError(
-                    f"example {variants[now]}: {kind}s of type {each} have {now[0]} features and {now[1]} outputs; "
-                    f"earlier ones have {before[0]} and {before[1]}."
-                )
+                here = f"example {variants[now]}: {kind}s of type {each} have {_words(now)}"
+                raise InputError(f"{here}; earlier ones have {_words(before)}.")
         count = max(found, default=-1) + 1
         if kind == "node" and sorted(found) != list(range(count)):
             raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, got {sorted(found)}.")
-        return [(each, *next(iter(found.get(each, {(0, 0): 0})))) for each in range(count)]
+        first = [next(iter(found[each])) if each in found else None for each in range(count)]
+        return [block if block is not None else _absent(first) for block in first]
 
 
 @dataclass
 class Surveyor:
     """Surveys examples by their numbers."""
 
-    samples: Sequence[Sample]
-    labels: Sequence[np.ndarray]
+    structure: Structure
+    pairs: Sequence[tuple[Instance, np.ndarray]]
+
+    def survey(self, n_jobs: int) -> Survey:
+        """Go through the examples once: on the workers of a cluster where they are lazy, else in threads."""
+        cluster = active()
+        if cluster is not None and is_lazy(self.pairs):
+            return cluster.share(self, np.ones(len(self.pairs))).sum(None)
+
+        def part(first: int, last: int) -> Survey:
+            return self.chunk(np.arange(first, last))
+
+        return sum_over_chunks(part, len(self.pairs), n_jobs, operator.add)
 
     def chunk(self, numbers: np.ndarray) -> Survey:
         """Survey some examples."""
-        return sum((Survey.of(self.samples[k], self.labels[k], int(k)) for k in numbers), Survey())
+        return sum((Survey.of(self.structure, self.pairs[k], int(k)) for k in numbers), Survey())
 
     @staticmethod
     def add(a: Survey, b: Survey) -> Survey:
@@ -94,35 +107,20 @@ def _merged(seen: list[np.ndarray]) -> list[np.ndarray]:
     return ([np.unique(np.concatenate(flat))] if flat else []) + widest
 
 
-def _types(sample: Sample, kind: str, number: int) -> Types:
-    graph = sample.graph
-    rows = graph.n_variables if kind == "node" else graph.n_factors
-    features = sample.node_features if kind == "node" else sample.factor_features
-    kinds = sample.node_types if kind == "node" else sample.factor_types
-    kinds = np.zeros(rows, dtype=np.int64) if kinds is None else np.asarray(kinds)
-    if kinds.shape != (rows,) or kinds.dtype.kind not in "iu" or (rows and kinds.min() < 0):
-        raise InputError(f"example {number}: {kind}_types must be {rows} integers >= 0.")
-    where = f"example {number}" if kind == "node" else f"example {number}, factors"
-    width = 0 if features is None else n_columns(features, rows, where)
-    sizes = np.asarray(graph.labels if kind == "node" else _table_sizes(graph))
-    found: Types = {}
-    for each in np.unique(kinds):
-        outputs = np.unique(sizes[kinds == each])
-        if len(outputs) > 1:
-            raise InputError(f"example {number}: {kind}s of type {each} have different label counts.")
-        found[int(each)] = {(width, int(outputs[0])): number}
-    return found
+def _absent(blocks: list[BlockSize | None]) -> BlockSize:
+    """Return the block of a type that does not occur: without features and, where X says how many, without outputs."""
+    other = next(block for block in blocks if block is not None)
+    return BlockSize(0, other.arity, None if other.n_outputs is None else 0)
 
 
-def _table_sizes(graph: Any) -> np.ndarray:
-    if graph.n_labels is not None and graph.arity is not None:
-        return np.broadcast_to(np.int64(graph.n_labels**graph.arity), graph.n_factors)
-    return np.diff(graph.layout.table_ptr)
+def _words(block: BlockSize) -> str:
+    return f"{block.n_features} features" + ("" if block.n_outputs is None else f" and {block.n_outputs} outputs")
 
 
-def _n_labelled(graph: Any, labels: np.ndarray) -> int:
+def _n_labelled(sample: Instance, labels: np.ndarray) -> int:
     """Return the number of variables about which something is known."""
     if labels.ndim == 1:
-        return int((labels != ("" if labels.dtype.kind == "U" else -1)).sum())
-    # Graphs of one label count may still hold a placeholder for it.
-    return int((labels.sum(axis=1) < (graph.labels if graph.n_labels is None else labels.shape[1])).sum())
+        return int(is_known(labels).sum())
+    graph: Any = sample.graph
+    same = graph is None or graph.n_labels is not None
+    return int((labels.sum(axis=1) < (labels.shape[1] if same else graph.labels)).sum())

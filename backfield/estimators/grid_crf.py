@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from backfield.errors import InputError
-from backfield.estimators._base import OneLabelSetCRF
-from backfield.estimators.samples import GridSample, Sample
-from backfield.graph import Graph
+from backfield.estimators.crf import CRF
 
 
-class GridCRF(OneLabelSetCRF):
+class GridCRF(CRF, structure="grid"):
     """A conditional random field on the 4-connected grid of pixels.
 
     Minimises the mean loss per labelled pixel + ``l2`` |w|^2. Weights of horizontal and vertical edges are separate.
@@ -85,50 +80,3 @@ class GridCRF(OneLabelSetCRF):
             "l2": 0.0,
         }
         return cls(**{**preset, **params})
-
-    def _sample(self, x: Any, number: int) -> Sample:
-        edges = None
-        if isinstance(x, GridSample):
-            edges = (np.asarray(x.horizontal), np.asarray(x.vertical))
-            x = x.features
-        array = np.asarray(x)
-        if array.ndim == 2:
-            array = array[:, :, None]
-        if array.ndim != 3 or 0 in array.shape:
-            raise InputError(f"example {number}: an image must have shape (H, W, F), got {array.shape}.")
-        return _sample(array, edges, number)
-
-    def _sized_graph(self, sample: Sample, labels: int) -> Graph:
-        assert sample.graph.shape is not None
-        return Graph.grid(*sample.graph.shape, labels=labels)
-
-    def _flat_labels(self, y: Any, number: int) -> np.ndarray:
-        mask = np.asarray(y)
-        if mask.ndim == 3:  # (H, W, L) allowed labels
-            return mask.reshape(-1, mask.shape[2])
-        if mask.ndim != 2 or mask.dtype.kind not in "biu":
-            raise InputError(f"example {number}: a mask must be (H, W) integers, got {mask.dtype} of shape {mask.shape}.")
-        return mask.astype(np.int64).reshape(-1)
-
-    def _shaped(self, values: np.ndarray, sample: Sample, number: int) -> Any:
-        assert sample.graph.shape is not None
-        return values.reshape(*sample.graph.shape, *values.shape[1:])
-
-
-def _sample(array: np.ndarray, edges: tuple[np.ndarray, np.ndarray] | None, number: int) -> Sample:
-    height, width, count = array.shape
-    across, down = height * (width - 1), (height - 1) * width
-    types = np.repeat([0, 1], [across, down])
-    factor_features = None
-    if edges is not None:
-        for edge, shape in zip(edges, ((height, width - 1), (height - 1, width)), strict=True):
-            if edge.ndim != 3 or edge.shape[:2] != shape:
-                raise InputError(
-                    f"example {number}: edge features must have shape ({shape[0]}, {shape[1]}, D), got {edge.shape}."
-                )
-        if edges[0].shape[2] != edges[1].shape[2]:
-            raise InputError(f"example {number}: horizontal and vertical edges must have the same number of features.")
-        depth = edges[0].shape[2]
-        factor_features = np.concatenate([edges[0].reshape(across, depth), edges[1].reshape(down, depth)])
-    graph = Graph.grid(height, width, labels=2)
-    return Sample(graph, array.reshape(height * width, count), factor_features, factor_types=types)

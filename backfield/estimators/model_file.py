@@ -8,6 +8,7 @@ features were made). Tensors are the weights.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import secrets
@@ -23,33 +24,40 @@ from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
+from backfield.estimators._assembly import Learned, Reader
+from backfield.estimators._classes import Classes
+from backfield.estimators._fitting import Fitted
+from backfield.estimators.crf import CRF
 from backfield.registry import Component, get
+from backfield.structures import Structure
 from backfield.training.weights import WeightLayout
 
 FORMAT = 1
 
 
-def save(estimator: Any, path: Any) -> None:
+def save(estimator: CRF, path: Any) -> None:
     """Write a fitted estimator."""
-    if not hasattr(estimator, "weights_"):
+    state = estimator._fitted
+    if state is None:
         raise InputError(f"this {type(estimator).__name__} is not fitted yet; there is nothing to save.")
-    params = {key: _json_value(key, value) for key, value in estimator.get_params(deep=False).items()}
-    names = getattr(estimator, "feature_names_", None)
+    learned = state.learned
+    names = learned.reader.names
     text = {
         "format": FORMAT,
         "version": _version(),
         "estimator": type(estimator).__name__,
-        "params": params,
-        "classes": estimator.classes_.tolist(),
-        "layout": {kind: [_block(block) for block in getattr(estimator.layout_, kind)] for kind in ("unary", "factors")},
+        "structure": repr(learned.reader.structure),
+        "params": {key: _json_value(key, value) for key, value in estimator.get_params(deep=False).items()},
+        "classes": learned.classes.values.tolist(),
+        "layout": {kind: [_block(block) for block in getattr(learned.layout, kind)] for kind in ("unary", "factors")},
         "feature_names": None if names is None else list(names),
-        "trace": estimator.trace_,
-        "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
-        "preprocessing": getattr(estimator, "preprocessing_", None),
+        "trace": state.trace,
+        "converged": None if state.converged is None else bool(state.converged),
+        "preprocessing": state.preprocessing,
     }
-    tensors = {"weights": np.ascontiguousarray(estimator.weights_)}
+    tensors = {"weights": np.ascontiguousarray(state.weights)}
     for kind in ("unary", "factors"):
-        for number, block in enumerate(getattr(estimator.layout_, kind)):
+        for number, block in enumerate(getattr(learned.layout, kind)):
             tensors |= {f"{kind}.{number}.{key}": np.ascontiguousarray(a) for key, a in _arrays(block.energy).items()}
     write_atomically(path, format_tensors(tensors, metadata={"backfield": json.dumps(text)}))
 
@@ -58,43 +66,50 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
     """Read an estimator that :meth:`save` wrote.
 
     No code is run. A model with networks as energies holds their numbers and says where the class was imported from; pass
-    a module of that class as ``unary`` or ``pairwise``, and the numbers are put into a copy of it.
+    a module of that class as ``unary`` or ``pairwise``, and the numbers are put into a copy of it. An estimator of another
+    package comes back as a :class:`backfield.CRF` of the same structure.
     """
-    from backfield import estimators
-
     text, tensors = _read(Path(path))
-    cls = getattr(estimators, text.get("estimator", ""), None)
-    if cls is None:
-        raise InputError(f"{path}: made by an estimator that this version does not know ({text.get('estimator')!r}).")
     try:
-        modules = {"unary": unary, "factors": pairwise}
-        for kind, module in (("unary", unary), ("pairwise", pairwise)):
-            if module is not None:
-                text["params"][kind] = module
-        estimator = cls(**text["params"])
-        estimator.classes_ = np.asarray(text["classes"])
-        estimator.layout_ = WeightLayout()
-        for kind in ("unary", "factors"):
-            for number, (spec, extra, n_features, n_outputs, intercept) in enumerate(text["layout"][kind]):
-                prefix = f"{kind}.{number}."
-                arrays = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
-                energy = _energy(spec, extra, arrays, modules[kind])
-                estimator.layout_.add(kind, energy, n_features, n_outputs, intercept)
-        estimator.weights_ = tensors["weights"]
-        estimator.trace_ = text["trace"]
-        estimator.converged_ = text["converged"]
-        estimator.n_features_in_ = estimator.layout_.unary[0].n_features
+        estimator = _estimator(text)
+        estimator.set_params(**{k: m for k, m in (("unary", unary), ("pairwise", pairwise)) if m is not None})
+        estimator._fitted = _state(estimator._settings().structure, text, tensors, {"unary": unary, "factors": pairwise})
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(f"{path}: the file is damaged or not a backfield model ({error}).") from error
-    if estimator.weights_.shape != (estimator.layout_.n_weights,):
-        raise InputError(f"{path}: the file is damaged: it holds {estimator.weights_.shape} weights.")
-    if text.get("feature_names") is not None:
-        estimator.feature_names_ = {name: k for k, name in enumerate(text["feature_names"])}
-    if text.get("preprocessing") is not None:
-        estimator.preprocessing_ = text["preprocessing"]
     return estimator
+
+
+def _estimator(text: dict[str, Any]) -> CRF:
+    """Return the estimator with its parameters, not fitted."""
+    from backfield import estimators
+
+    cls = vars(estimators).get(text["estimator"])
+    if isinstance(cls, type) and issubclass(cls, CRF):
+        return cls(**text["params"])
+    if "structure" not in text:
+        raise InputError(f"made by an estimator that this version does not know ({text['estimator']!r}).")
+    known = inspect.signature(CRF.__init__).parameters
+    params = {key: value for key, value in text["params"].items() if key in known}
+    return CRF(**params | {"structure": text["structure"]})
+
+
+def _state(structure: Structure, text: dict[str, Any], tensors: dict[str, np.ndarray], modules: dict[str, Any]) -> Fitted:
+    """Return what was learned."""
+    layout = WeightLayout()
+    for kind in ("unary", "factors"):
+        for number, (spec, extra, n_features, n_outputs, intercept) in enumerate(text["layout"][kind]):
+            prefix = f"{kind}.{number}."
+            arrays = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
+            layout.add(kind, _energy(spec, extra, arrays, modules[kind]), n_features, n_outputs, intercept)
+    if tensors["weights"].shape != (layout.n_weights,):
+        raise InputError(f"the file is damaged: it holds {tensors['weights'].shape} weights.")
+    names = text.get("feature_names")
+    reader = Reader(structure, None if names is None else {name: k for k, name in enumerate(names)})
+    classes = Classes(np.asarray(text["classes"]), structure.fixed_labels)
+    learned = Learned(reader, classes, layout)
+    return Fitted(learned, tensors["weights"], text["trace"], text["converged"], preprocessing=text.get("preprocessing"))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from backfield.data.packed import is_packed, open_shards
+from backfield.data.sequences import select
 from backfield.errors import InputError
-from backfield.estimators.shards import is_packed, open_shards
 from backfield.io.columns import read_column_file
 from backfield.io.images import DONT_CARE, read_image_folder
 from backfield.io.tables import read_npz
@@ -51,14 +52,8 @@ class Data:
         """Return some of the examples."""
         chosen = [int(k) for k in numbers]
 
-        def some(values: Any) -> Any:
-            if values is None or hasattr(values, "some"):  # lazy sequences stay lazy
-                return None if values is None else values.some(chosen)
-            return [values[k] for k in chosen]
-
-        return replace(
-            self, names=some(self.names), inputs=some(self.inputs), labels=some(self.labels), edges=some(self.edges)
-        )
+        fields = {key: getattr(self, key) for key in ("names", "inputs", "labels", "edges")}
+        return replace(self, **{key: select(value, chosen) for key, value in fields.items() if value is not None})
 
     @property
     def unit(self) -> tuple[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.data.sequences import Lazy
 from backfield.datasets import read_image, read_mask
 from backfield.errors import InputError
 
@@ -23,26 +23,6 @@ class ImageFolder(NamedTuple):
     names: list[str]
     images: Any
     masks: Any
-
-
-class ImageFiles(Sequence[np.ndarray]):
-    """The images of some files, or their masks, read when they are asked for."""
-
-    def __init__(self, images: Sequence[Path], masks: Sequence[Path] | None = None) -> None:
-        self.images, self.masks = images, masks
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, k: Any) -> Any:
-        pixels = read_image(self.images[k])
-        return pixels if self.masks is None else _mask(self.masks[k], self.images[k], pixels)
-
-    def some(self, chosen: Iterable[int]) -> ImageFiles:
-        """Return some of them."""
-        numbers = list(chosen)
-        masks = None if self.masks is None else [self.masks[k] for k in numbers]
-        return ImageFiles([self.images[k] for k in numbers], masks)
 
 
 def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = False) -> ImageFolder:
@@ -68,8 +48,8 @@ def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = 
         _check_pairs(images, masks, folder)
     if lazy:
         files = [images[name] for name in names]
-        truth = ImageFiles(files, [masks[name] for name in names]) if with_masks else None
-        return ImageFolder(names, ImageFiles(files), truth)
+        truth = Lazy(_read_mask, [masks[name] for name in names], files) if with_masks else None
+        return ImageFolder(names, Lazy(_read_image, files), truth)
     pixels = [read_image(images[name]) for name in names]
     if not with_masks:
         return ImageFolder(names, pixels, None)
@@ -108,6 +88,14 @@ def _check_pairs(images: dict[str, Path], masks: dict[str, Path], folder: Path) 
         if alone:
             more = f" ({len(alone) - 1} more are without one, too)" if len(alone) > 1 else ""
             raise InputError(f"{mine[alone[0]]} has no {what}: there is no {folder / needed / alone[0]}.png{more}.")
+
+
+def _read_image(path: Path, number: int) -> np.ndarray:
+    return read_image(path)
+
+
+def _read_mask(path: Path, image_path: Path, number: int) -> np.ndarray:
+    return _mask(path, image_path, read_image(image_path))
 
 
 def _mask(path: Path, image_path: Path, image: np.ndarray) -> np.ndarray:

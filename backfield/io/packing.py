@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from backfield.io.data import Data
-from backfield.io.images import ImageFiles
 from backfield.io.preprocessing import Preprocessing
 
 
@@ -30,10 +29,10 @@ class PackedInputs(Sequence[Any]):
 
 def source_of(data: Data) -> str:
     """Return a text that changes when the data do: sizes and times of files, or a checksum of arrays."""
-    if isinstance(data.inputs, ImageFiles):
-        files = [*data.inputs.images, *(data.labels.masks or [] if isinstance(data.labels, ImageFiles) else [])]
-        told = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+    if data.format == "images":
+        files = sorted(path for path in data.path.rglob("*") if path.is_file())
+        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        return hashlib.sha256(repr(stamps).encode()).hexdigest()
     digest = hashlib.sha256()
     for values in (data.inputs, data.labels or (), *zip(*(data.edges or []), strict=True)):
         for each in values:

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import backfield as bf
+from backfield.data.packed import write_shards
 from backfield.datasets import horses
-from backfield.estimators.pack import write_shards
 from backfield.features import EdgeFeatures, PixelFeatures
 from backfield.training.execution.cluster import open_cluster, using
 from backfield_benchmarks.probe import problem_of

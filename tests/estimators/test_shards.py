@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backfield.estimators.shards import Shards
 from scipy.sparse import csr_matrix
 
 import backfield as bf
 from backfield.estimators import pack
-from backfield.estimators.shards import Shards
 
 
 def images(n=9, seed=0):

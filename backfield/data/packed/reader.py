@@ -16,7 +16,7 @@ import json
 import mmap
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -24,8 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.data.codecs import Codec, Get, decode_labels, input_names
+from backfield.data.sequences import Lazy
 from backfield.errors import InputError
-from backfield.estimators._shard_codec import decode_input, decode_labels, input_names
+from backfield.registry import get
 
 FORMAT, VERSION = "backfield-shards", 1
 INDEX, PLAN = "index.json", "plan.json"
@@ -64,8 +66,9 @@ class Shards:
         self.names: list[str] = index["names"]
         self.preprocessing: dict[str, Any] | None = index["preprocessing"]
         self.kind: str = index["kind"]
-        self.X: Any = Entries(self, range(len(self)), labels=False)
-        self.y: Any = Entries(self, range(len(self)), labels=True) if index["labelled"] else None
+        self.codec: Codec = get("structures", self.kind).codec
+        self.X: Any = Lazy(self.input, range(len(self)))
+        self.y: Any = Lazy(self.labels, range(len(self))) if index["labelled"] else None
         self._starts = np.array([shard.first for shard in self.shards])
         self._checked: set[int] = set()
         self._locks = [threading.Lock() for _ in self.shards]
@@ -121,37 +124,19 @@ class Shards:
                 out.setdefault(example, {})[name] = (_DTYPES[entry["dtype"]], tuple(entry["shape"]), first, last)
         return out
 
-    def get(self, number: int, labels: bool) -> Any:
-        """Return an entry of X, or the labels of an example."""
+    def input(self, number: int, at: int) -> Any:
+        """Return an entry of X."""
+        return self._decode(number, lambda names, get: self.codec.decode(input_names(names), get))
+
+    def labels(self, number: int, at: int) -> np.ndarray:
+        """Return the labels of an example."""
+        return self._decode(number, decode_labels)
+
+    def _decode(self, number: int, decode: Callable[[set[str], Get], Any]) -> Any:
         at = self.check(number)
         entries = self._header(at)[str(number - self.shards[at].first)]
-        path = self.folder / self.shards[at].file
-        names = set(entries)
-        with open(path, "rb") as file:
-
-            def array(name: str) -> np.ndarray:
-                return _mapped(file, *entries[name])
-
-            return decode_labels(names, array) if labels else decode_input(input_names(names), array)
-
-
-class Entries(Sequence[Any]):
-    """Some entries of a packed folder, read when they are asked for."""
-
-    def __init__(self, shards: Shards, numbers: Sequence[int], labels: bool) -> None:
-        self.shards, self.numbers, self.labels = shards, numbers, labels
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Entries(self.shards, self.numbers[index], self.labels)
-        return self.shards.get(int(self.numbers[index]), self.labels)
-
-    def some(self, chosen: Sequence[int]) -> Entries:
-        """Return some of the entries."""
-        return Entries(self.shards, [int(self.numbers[k]) for k in chosen], self.labels)
+        with open(self.folder / self.shards[at].file, "rb") as file:
+            return decode(set(entries), lambda name: _mapped(file, *entries[name]))
 
 
 def _mapped(file: Any, dtype: str, shape: tuple[int, ...], first: int, last: int) -> np.ndarray:
@@ -177,7 +162,14 @@ def open_shards(folder: str | PathLike[str]) -> Shards:
         raise InputError(f"{folder / INDEX} is not the index of a packed folder.")
     if index["version"] > VERSION:
         raise InputError(f"{folder} was packed by a newer backfield; update to read it.")
-    return _opened(folder, index["identity"]) or _remember(Shards(folder, index))
+    return _reader(folder, index["identity"]) or _remember(Shards(folder, index))
+
+
+def open_data(X: Any, y: Any = None) -> tuple[Any, Any]:
+    """Return X and y, which a packed folder (or its name) given for X holds both."""
+    if isinstance(X, str | PathLike):
+        X = open_shards(X)
+    return (X.X, X.y if y is None else y) if isinstance(X, Shards) else (X, y)
 
 
 def is_packed(path: str | Path) -> bool:
@@ -199,7 +191,7 @@ def sha256_of(path: Path) -> tuple[int, str]:
 _READERS: dict[tuple[Path, str], Shards] = {}
 
 
-def _opened(folder: Path, identity: str) -> Shards | None:
+def _reader(folder: Path, identity: str) -> Shards | None:
     return _READERS.get((folder, identity))
 
 
@@ -208,7 +200,7 @@ def _remember(shards: Shards) -> Shards:
 
 
 def _open_same(folder: str, identity: str) -> Shards:
-    known = _opened(Path(folder), identity)
+    known = _reader(Path(folder), identity)
     if known is not None:
         return known
     where = f"on {socket.gethostname()}; on all machines it must be the same folder"

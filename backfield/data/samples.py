@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from backfield.errors import InputError
 from backfield.graph import Graph
 
 
@@ -49,31 +46,3 @@ class GridSample:
     features: Any
     horizontal: Any
     vertical: Any
-
-
-def n_columns(features: Any, rows: int, where: str) -> int:
-    """Return F of features that have shape (rows, F), without looking at their values."""
-    try:
-        shape = np.shape(features) if not hasattr(features, "shape") else features.shape
-    except ValueError as error:
-        raise InputError(f"{where}: features must be a rectangular array.") from error
-    if len(shape) != 2 or shape[0] != rows:
-        raise InputError(f"{where}: features must have shape ({rows}, F), got {shape}.")
-    return int(shape[1])
-
-
-def checked_features(features: Any, rows: int, dtype: Any, where: str) -> Any:
-    """Return features as (rows, F) of the type asked for, dense or CSR, all finite."""
-    n_columns(features, rows, where)
-    if hasattr(features, "tocsr"):
-        matrix = features.tocsr().astype(dtype)
-        values = matrix.data
-    else:
-        matrix = np.asarray(features)
-        if matrix.dtype.kind not in "biuf":
-            raise InputError(f"{where}: features must be numbers, got dtype {matrix.dtype}.")
-        matrix = np.ascontiguousarray(matrix, dtype=dtype)
-        values = matrix
-    if not np.isfinite(values).all():
-        raise InputError(f"{where}: features hold NaN or infinity.")
-    return matrix

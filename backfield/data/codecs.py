@@ -1,0 +1,156 @@
+"""An example as named arrays and back: what a shard holds of it.
+
+The names tell what kind of entry it was. Texts (tokens as dicts, labels that are strings) are JSON in UTF-8, so that
+reading runs no code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from backfield.data.samples import GridSample, Sample
+from backfield.errors import InputError
+from backfield.graph import Graph
+
+Arrays = dict[str, np.ndarray]
+Get = Callable[[str], np.ndarray]
+
+_SAMPLE = ("node_features", "factor_features", "node_types", "factor_types", "observed", "weights", "outputs")
+_GRID = ("features", "horizontal", "vertical")
+_LABELS = ("labels", "label_texts")
+
+
+class Codec(Protocol):
+    """How an entry of X becomes arrays, and arrays an entry of X."""
+
+    def encode(self, x: Any) -> Arrays:
+        """Return the named arrays of an entry; the names ``labels`` and ``label_texts`` are taken."""
+
+    def decode(self, names: set[str], get: Get) -> Any:
+        """Return the entry whose arrays have these names; ``get`` reads an array."""
+
+
+class ArrayCodec:
+    """Arrays of numbers and CSR matrices."""
+
+    def encode(self, x: Any) -> Arrays:
+        """Return the array, or the parts of the matrix."""
+        return encode_csr("features", x) if hasattr(x, "tocsr") else {"features": numbers(x)}
+
+    def decode(self, names: set[str], get: Get) -> Any:
+        """Return the array or the matrix."""
+        return decode_csr("features", get) if "features.indptr" in names else get("features")
+
+
+class GridCodec(ArrayCodec):
+    """Images, with or without edge features."""
+
+    def encode(self, x: Any) -> Arrays:
+        """Return the arrays of an image."""
+        return {key: numbers(getattr(x, key)) for key in _GRID} if isinstance(x, GridSample) else super().encode(x)
+
+    def decode(self, names: set[str], get: Get) -> Any:
+        """Return an image."""
+        return GridSample(*map(get, _GRID)) if "horizontal" in names else super().decode(names, get)
+
+
+class TokenCodec(ArrayCodec):
+    """Sequences: arrays, CSR matrices, or lists of {feature: value} dicts."""
+
+    def encode(self, x: Any) -> Arrays:
+        """Return the arrays of a sequence."""
+        return {"dicts": encode_text(x)} if is_tokens(x) else super().encode(x)
+
+    def decode(self, names: set[str], get: Get) -> Any:
+        """Return a sequence."""
+        return json.loads(bytes(get("dicts"))) if "dicts" in names else super().decode(names, get)
+
+
+class SampleCodec:
+    """Graphs with features."""
+
+    def encode(self, x: Any) -> Arrays:
+        """Return the arrays of a sample and of its graph."""
+        graph = x.graph
+        if not isinstance(graph, Graph):
+            raise InputError(f"a backfield.Sample with a Graph is needed, got {type(graph).__name__}.")
+        out: Arrays = {"graph_labels": np.asarray(graph.labels)}
+        if graph.shape is not None:
+            out["graph_shape"] = np.asarray(graph.shape, dtype=np.int64)
+        else:
+            out |= {"graph_scope": np.asarray(graph.layout.scope), "graph_scope_ptr": np.asarray(graph.layout.scope_ptr)}
+        for key in _SAMPLE:
+            value = getattr(x, key)
+            if hasattr(value, "tocsr"):
+                out |= encode_csr(key, value)
+            elif value is not None:
+                out[key] = numbers(value)
+        return out
+
+    def decode(self, names: set[str], get: Get) -> Sample:
+        """Return a sample."""
+        labels = np.array(get("graph_labels"))
+        if "graph_shape" in names:
+            rows, columns = (int(n) for n in get("graph_shape"))
+            graph = Graph.grid(rows, columns, labels=int(labels[0]))
+        else:
+            graph = Graph._from_arrays(labels, np.array(get("graph_scope_ptr")), np.array(get("graph_scope")))
+        values = {key: get(key) for key in _SAMPLE if key in names}
+        values |= {key: decode_csr(key, get) for key in _SAMPLE if f"{key}.indptr" in names}
+        return Sample(graph, values.pop("node_features"), **values)
+
+
+def is_tokens(x: Any) -> bool:
+    """Whether an entry of X is a list of {feature: value} dicts."""
+    return isinstance(x, list) and bool(x) and isinstance(x[0], dict)
+
+
+def encode_labels(y: Any) -> Arrays:
+    """Return the arrays of the labels of an example."""
+    labels = np.asarray(y)
+    if labels.dtype.kind == "U":
+        return {"label_texts": encode_text(labels.tolist())}
+    if labels.dtype.kind not in "biu":
+        raise InputError(f"labels must be whole numbers, texts or masks, got {labels.dtype}.")
+    return {"labels": labels if labels.dtype == bool else labels.astype(np.int32)}
+
+
+def decode_labels(names: set[str], get: Get) -> np.ndarray:
+    """Return the labels of an example."""
+    return np.array(json.loads(bytes(get("label_texts")))) if "label_texts" in names else get("labels")
+
+
+def input_names(names: set[str]) -> set[str]:
+    """Return the names of the arrays that hold the entry of X."""
+    return {name for name in names if name not in _LABELS}
+
+
+def encode_csr(key: str, matrix: Any) -> Arrays:
+    """Return the parts of a sparse matrix."""
+    matrix = matrix.tocsr()
+    arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": np.array(matrix.shape)}
+    return {f"{key}.{name}": np.asarray(array) for name, array in arrays.items()}
+
+
+def decode_csr(key: str, get: Get) -> csr_matrix:
+    """Return a sparse matrix from its parts."""
+    parts = tuple(get(f"{key}.{name}") for name in ("data", "indices", "indptr"))
+    return csr_matrix(parts, shape=tuple(int(n) for n in get(f"{key}.shape")), copy=False)
+
+
+def numbers(value: Any) -> np.ndarray:
+    """Return an array of numbers; others cannot be packed."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise InputError(f"only arrays of numbers can be packed, got dtype {array.dtype}.")
+    return array
+
+
+def encode_text(value: Any) -> np.ndarray:
+    """Return JSON as bytes."""
+    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)

@@ -1,0 +1,202 @@
+"""From X and y to weights. What a fit learns is one object, which the estimator takes when all went well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.data.packed import open_data
+from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
+from backfield.energies import ObservedLinear
+from backfield.energies.observed_linear import observed_pairs
+from backfield.errors import InputError
+from backfield.estimators._assembly import Assembler, Learned, Reader, node_features
+from backfield.estimators._classes import Classes
+from backfield.estimators._located import located
+from backfield.estimators._problem import make_problem, start_weights
+from backfield.estimators._progress import Progress
+from backfield.estimators._settings import Settings
+from backfield.estimators._survey import Survey, Surveyor
+from backfield.learners import Incremental
+from backfield.structures import BlockSize, Instance
+from backfield.training.examples import Example
+from backfield.training.execution import N_CHUNKS
+from backfield.training.problem import Problem
+from backfield.training.weights import WeightLayout
+
+Pairs = Sequence[tuple[Instance, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """All that a fit leaves behind."""
+
+    learned: Learned
+    weights: np.ndarray
+    trace: list[dict[str, Any]]
+    converged: bool | None = None
+    message: str = ""
+    step: tuple[np.ndarray, Any] | None = None  # where the last partial_fit ended
+    preprocessing: dict[str, Any] | None = None  # how the user made the features
+
+
+class Preparation(NamedTuple):
+    """Training data on their way to a learner."""
+
+    learned: Learned
+    examples: Sequence[Example]
+    problem: Problem
+    labelled: list[int]
+
+
+def prepare(
+    settings: Settings,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    learned: Learned | None = None,
+    classes: Any = None,
+    n_chunks: int = N_CHUNKS,
+) -> Preparation:
+    """Return the problem of fitting X and y; with ``learned``, one more of the same weights."""
+    X, y = _training_data(X, y)
+    reader = learned.reader if learned is not None else Reader(settings.structure, settings.structure.learn_names(X))
+    pairs = mapped(reader.pair, X, y)
+    survey = Surveyor(reader.structure, pairs).survey(settings.n_jobs)
+    features = None
+    if learned is None:
+        learned, features = _learn(settings, reader, pairs, survey, classes)
+    weight = checked_sample_weight(sample_weight, len(pairs))
+    examples = mapped(Assembler(settings, learned).labelled, pairs, features, weight)
+    return Preparation(
+        learned, examples, make_problem(settings, examples, learned.layout, survey.labelled, n_chunks), survey.labelled
+    )
+
+
+def fit(
+    settings: Settings, X: Any, y: Any, sample_weight: Any, validation: Any, n_chunks: int, options: dict[str, Any]
+) -> Fitted:
+    """Learn the weights."""
+    _ = settings.decoder  # refused before hours are spent, not after
+    ready = prepare(settings, X, y, sample_weight, n_chunks=n_chunks)
+    w = start_weights(settings, ready.examples, ready.learned.layout, ready.labelled, n_chunks)
+    held_out = None
+    if validation is not None:
+        held_out = prepare(settings, *validation, learned=ready.learned, n_chunks=n_chunks).problem
+    learner = settings.learner
+    with Progress(settings.params["verbose"], repr(learner)) as progress:
+        result = learner.fit(ready.problem, w, seed=settings.seed, validation=held_out, progress=progress, **options)
+    return Fitted(ready.learned, result.w, result.trace, result.converged, result.message)
+
+
+def partial_fit(settings: Settings, X: Any, y: Any, sample_weight: Any, classes: Any, before: Fitted | None) -> Fitted:
+    """Do one pass of the learner over some more examples."""
+    learner = settings.learner
+    if not isinstance(learner, Incremental):
+        raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
+    ready = prepare(settings, X, y, sample_weight, learned=None if before is None else before.learned, classes=classes)
+    if before is None:
+        before = Fitted(ready.learned, ready.learned.layout.start(), [])
+    # Where an average of the weights is the answer, the steps go on from where the last one ended.
+    w, state = before.step or (before.weights, None)
+    for number in range(len(ready.examples)):
+        w, state = learner.step(ready.problem, w, state, np.array([number]), settings.seed)
+    weights = learner.answer(w, state)
+    return Fitted(before.learned, weights, before.trace, before.converged, before.message, (w, state), before.preprocessing)
+
+
+def checked_sample_weight(sample_weight: Any, count: int) -> np.ndarray:
+    """Return the weight of each example."""
+    if sample_weight is None:
+        return np.ones(count)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (count,) or not np.isfinite(weight).all() or (weight < 0).any():
+        raise InputError(f"sample_weight must be {count} finite numbers >= 0.")
+    if count and not weight.any():
+        raise InputError("sample_weight is zero for all examples: there is nothing to learn from.")
+    return weight
+
+
+def _training_data(X: Any, y: Any) -> tuple[Any, Any]:
+    X, y = open_data(X, y)
+    if y is None:
+        raise InputError("fit needs labels: y, or a folder that was packed with labels.")
+    X, y = checked_sequence(X, "X"), checked_sequence(y, "y")
+    if len(X) == 0:
+        raise InputError("there are no examples to learn from.")
+    if len(y) != len(X):
+        raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+    return X, y
+
+
+def _learn(settings: Settings, reader: Reader, pairs: Pairs, survey: Survey, given: Any) -> tuple[Learned, Any]:
+    """Return what the data say before there are weights, and the features that a classifier makes of them."""
+    classes = _classes(settings, survey, given)
+    for labels in survey.seen:
+        settings.objective.check_labels(classes.encode(classes.known(labels)))
+    classifier, features = _out_of_fold(settings, pairs, classes)
+    return Learned(reader, classes, _layout(settings, survey, pairs, classes), classifier), features
+
+
+def _classes(settings: Settings, survey: Survey, given: Any) -> Classes:
+    """Return the classes: those of the graphs, 0 .. n_labels - 1, those that the caller lists, or those that occur."""
+    if settings.structure.fixed_labels:
+        return Classes(np.arange(survey.largest), fixed=True)
+    if settings.params["n_labels"] is not None:
+        return Classes(np.arange(settings.params["n_labels"]))
+    return Classes.learn(survey.seen if given is None else [np.asarray(given)])
+
+
+def _out_of_fold(settings: Settings, pairs: Pairs, classes: Classes) -> tuple[Any, list[np.ndarray] | None]:
+    """Return the fitted classifier, if there is one, and its log-probabilities of the training rows."""
+    if settings.classifier is None:
+        return None, None
+    if is_lazy(pairs):
+        raise InputError("unary=Classifier(...) learns from all rows at once: it needs X in memory, as a list.")
+    rows = Rows(settings, classes)
+    features = mapped(rows.features, pairs)
+    fitted, out = settings.classifier.fit_predict(features, mapped(rows.labels, pairs), len(classes))
+    return fitted, [each.astype(settings.dtype) for each in out]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Features and encoded labels of the variables of training data."""
+
+    settings: Settings
+    classes: Classes
+
+    def features(self, pair: tuple[Instance, np.ndarray], number: int) -> Any:
+        """Return the node features of an example."""
+        with located(number):
+            return node_features(pair[0], self.settings.dtype)
+
+    def labels(self, pair: tuple[Instance, np.ndarray], number: int) -> np.ndarray:
+        """Return the positions of the labels of an example."""
+        with located(number):
+            return self.classes.encode(pair[1])
+
+
+def _layout(settings: Settings, survey: Survey, pairs: Pairs, classes: Classes) -> WeightLayout:
+    """Return one block of weights per type of variable and per type of factor."""
+    layout, intercept = WeightLayout(), settings.params["fit_intercept"]
+    for kind, block in enumerate(survey.types("node")):
+        energy, outputs, width = settings.energy("unary"), _n_outputs(block, classes), block.n_features
+        if isinstance(energy, ObservedLinear):
+            if kind > 0:
+                raise InputError("observed_linear takes one node type; use 'linear'.")
+            rows = Rows(settings, classes)
+            energy = energy.bind(*observed_pairs(Lazy(rows.features, pairs), Lazy(rows.labels, pairs), outputs))
+        layout.add("unary", energy, len(classes) if settings.classifier is not None else width, outputs, intercept)
+    for block in survey.types("factor"):
+        width = block.n_features
+        layout.add("factors", settings.energy("pairwise"), width, _n_outputs(block, classes), intercept or width == 0)
+    return layout
+
+
+def _n_outputs(block: BlockSize, classes: Classes) -> int:
+    return len(classes) ** block.arity if block.n_outputs is None else block.n_outputs

@@ -1,0 +1,106 @@
+"""The parameters of an estimator as parts: what it says in words, looked up where it is used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield.decoders import Decoder
+from backfield.energies import Energy, Network
+from backfield.errors import InputError
+from backfield.estimators._spec_params import part_of
+from backfield.estimators.classifier import Classifier
+from backfield.inference import Inference
+from backfield.learners.oracle_descent import oracle_energy
+from backfield.objectives import Objective, Setting, get_objective, jgmt_alias
+from backfield.structures import Structure
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters by their names; see :class:`backfield.GridCRF`."""
+
+    params: dict[str, Any]
+
+    @property
+    def structure(self) -> Structure:
+        """The form of the data."""
+        return part_of("structure", self.params["structure"])  # type: ignore[return-value]
+
+    @property
+    def inference(self) -> Inference:
+        """What is trained through and predicts: that of the loss, where its name brings one."""
+        alias = jgmt_alias(self.params["loss"])
+        spec = self.params["inference"] if alias is None or alias.inference is None else alias.inference
+        return part_of("inference", spec)  # type: ignore[return-value]
+
+    @property
+    def objective(self) -> Objective:
+        """What is minimised."""
+        return get_objective(self.params["loss"])
+
+    @property
+    def setting(self) -> Setting:
+        """How the objective goes through inference."""
+        from backfield.api import make_setting
+
+        objective, alias = self.objective, jgmt_alias(self.params["loss"])
+        gradient = (self.params["gradient"] if alias is None else alias.gradient) if objective.needs_inference else None
+        return make_setting(objective, self.inference, gradient, self.seed)
+
+    @property
+    def learner(self) -> Any:
+        """What moves the weights."""
+        return part_of("learner", self.params["learner"])
+
+    @property
+    def decoder(self) -> Decoder:
+        """What makes predictions of marginals or potentials."""
+        return part_of("decoder", self.params["decoder"])  # type: ignore[return-value]
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """The classifier below the field, if there is one."""
+        unary = self.params["unary"]
+        return unary if isinstance(unary, Classifier) else None
+
+    @property
+    def dtype(self) -> str:
+        """Type of numbers to compute in."""
+        return self.params["dtype"]
+
+    def energy(self, kind: str) -> Energy:
+        """Return a new energy of ``unary`` or ``pairwise``: an oracle's function is kept in it."""
+        spec = self.params[kind]
+        if isinstance(spec, Classifier):
+            spec = "linear"
+        learner = self.learner
+        if learner.uses_oracles:
+            return oracle_energy(spec, learner.eps)
+        part = part_of(kind, spec)
+        if isinstance(part, Network):
+            return part.bind()
+        if not isinstance(part, Energy):
+            raise InputError(f"{kind}={part!r} is an oracle; it needs learner='oracle_descent'.")
+        return part
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything random."""
+        seed = 0 if self.params["random_state"] is None else self.params["random_state"]
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise InputError(f"random_state must be a whole number >= 0 or None, got {seed!r}.")
+        return int(seed)
+
+    @property
+    def n_jobs(self) -> int:
+        """Threads over examples."""
+        jobs = self.params["n_jobs"]
+        if jobs in (-1, None):
+            return os.cpu_count() or 1
+        if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs < 1:
+            raise InputError(f"n_jobs must be a whole number >= 1, or -1 for all cores; got {jobs!r}.")
+        return int(jobs)

@@ -1,0 +1,343 @@
+"""CRF: a conditional random field on data of any structure."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+
+from backfield.data.packed import open_data
+from backfield.data.sequences import checked_sequence, mapped
+from backfield.energies import NetworkEnergy
+from backfield.errors import InputError
+from backfield.estimators import _fitting
+from backfield.estimators._assembly import Assembler
+from backfield.estimators._fitting import Fitted, checked_sample_weight
+from backfield.estimators._predicting import Predictor, stream
+from backfield.estimators._settings import Settings
+from backfield.estimators._spec_params import changed_part, with_parts
+from backfield.graph import Potentials
+from backfield.inference import Result
+from backfield.registry import lookup
+from backfield.training.execution import N_CHUNKS
+from backfield.training.execution.cluster import active, open_cluster, using
+from backfield.training.weights import WeightLayout
+
+
+class CRF(ClassifierMixin, BaseEstimator):
+    """A conditional random field; its ``structure`` says what X and y are.
+
+    A subclass that fixes the structure is one line, ``class VolumeCRF(CRF, structure="volume")``: it has the parameters of
+    the structure in the place of ``structure``, and may have other ``defaults``.
+
+    Parameters
+    ----------
+    inference, loss, gradient, learner, unary, pairwise, decoder, l2, fit_intercept, start, class_weight, n_labels, dtype, \
+n_jobs, random_state, verbose
+        As in :class:`GridCRF`.
+    structure : str or Structure
+        ``grid``, ``chain``, ``graph``, or one that a plugin brings.
+    """
+
+    _fixed: ClassVar[type | None] = None
+    _fitted: Fitted | None = None
+
+    def __init_subclass__(cls, structure: str | None = None, defaults: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if structure is not None:
+            cls._fixed = lookup("structures", structure)
+            cls.__init__ = _initialiser(cls._fixed, defaults or {})  # type: ignore[assignment, method-assign]
+
+    def __init__(
+        self,
+        inference: Any = "tree_reweighted(n_iter=5)",
+        loss: Any = "univariate_logistic",
+        gradient: Any = "truncated",
+        learner: Any = "lbfgs(max_iter=100)",
+        unary: Any = "linear",
+        pairwise: Any = "linear",
+        decoder: Any = "max_marginal",
+        l2: Any = 1e-3,
+        fit_intercept: bool = True,
+        start: Any = "independent",
+        class_weight: Any = None,
+        n_labels: int | None = None,
+        dtype: str = "float32",
+        n_jobs: int = 1,
+        random_state: int | None = 0,
+        verbose: int = 0,
+        structure: Any = "graph",
+    ) -> None:
+        self.inference = inference
+        self.loss = loss
+        self.gradient = gradient
+        self.learner = learner
+        self.unary = unary
+        self.pairwise = pairwise
+        self.decoder = decoder
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.start = start
+        self.class_weight = class_weight
+        self.n_labels = n_labels
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.structure = structure
+
+    # ---- parameters ----
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters; with ``deep`` also those of the parts."""
+        params = super().get_params(deep=False)
+        return with_parts(params) if deep else params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of parts rewrite the spec, and a spec given as a string stays one."""
+        own = self.get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        for key, value in params.items():
+            head, _, tail = key.partition("__")
+            if head not in own:
+                raise InputError(f"{type(self).__name__} has no parameter {head!r}; it takes {', '.join(own)}.")
+            if tail:
+                nested.setdefault(head, {})[tail] = value
+            else:
+                setattr(self, head, value)
+        for head, changes in nested.items():
+            setattr(self, head, changed_part(head, getattr(self, head), changes))
+        return self
+
+    def _settings(self) -> Settings:
+        params = self.get_params(deep=False)
+        if self._fixed is not None:
+            params["structure"] = self._fixed(
+                **{field.name: params[field.name] for field in dataclasses.fields(self._fixed)}
+            )
+        return Settings(params)
+
+    # ---- fitting ----
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        resume: bool = False,
+        validation: tuple[Any, Any] | None = None,
+        callbacks: Sequence[Any] = (),
+        checkpoint_seconds: float = 30.0,
+        checkpoint_iterations: int = 10,
+        cluster: Any = None,
+        n_chunks: int = N_CHUNKS,
+    ) -> Self:
+        """Learn the weights. A fit that fails or is interrupted leaves the model as it was.
+
+        Parameters
+        ----------
+        X, y
+            Examples and their labels (-1 = hidden), as lists or any sequences; or X alone, a packed folder with labels.
+        sample_weight : (number of examples,), optional
+        checkpoint : path, optional
+            Written every ``checkpoint_seconds`` or ``checkpoint_iterations``; with ``resume`` the fit goes on from it.
+        validation : (X, y), optional
+            Examples whose loss stops learners that can stop early.
+        callbacks : callables (iteration, w, row) -> stop?
+        cluster : Dask client or cluster, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
+            Whose workers compute the sums over examples; the result is the same, byte for byte.
+        n_chunks : int
+            Into how many parts sums over examples are cut, for threads and workers alike: at most so many of them work at
+            once. Another number changes the last bits of the weights.
+        """
+        if n_chunks < 1:
+            raise InputError(f"n_chunks must be a whole number >= 1, got {n_chunks!r}.")
+        options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
+        options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
+        with using(cluster):
+            self._fitted = _fitting.fit(self._settings(), X, y, sample_weight, validation, int(n_chunks), options)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Do one pass of the ``sgd`` learner over some more examples."""
+        self._fitted = _fitting.partial_fit(self._settings(), X, y, sample_weight, classes, self._fitted)
+        return self
+
+    # ---- what was learned ----
+
+    def _state(self) -> Fitted:
+        if self._fitted is None:
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+        return self._fitted
+
+    def _attribute(self, value: str) -> Any:
+        if self._fitted is None:  # as any attribute that a fit would set
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet.")
+        return getattr(self._fitted, value)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there are weights."""
+        return self._fitted is not None
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """The weights that were learned."""
+        return self._attribute("weights")
+
+    @weights_.setter
+    def weights_(self, weights: np.ndarray) -> None:
+        self._fitted = dataclasses.replace(self._state(), weights=weights)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, in the order of the last axis of ``predict_proba``."""
+        return self._attribute("learned").classes.values
+
+    @property
+    def layout_(self) -> WeightLayout:
+        """Which part of the weights serves which type of variable or factor."""
+        return self._attribute("learned").layout
+
+    @property
+    def feature_names_(self) -> dict[str, int] | None:
+        """Columns of named features; None where X holds arrays."""
+        return self._attribute("learned").reader.names
+
+    @property
+    def classifier_(self) -> Any:
+        """The fitted classifier below the field, with ``unary=Classifier(...)``."""
+        return self._attribute("learned").classifier
+
+    @property
+    def n_features_in_(self) -> int:
+        """Features of a variable (of the first type)."""
+        return self.layout_.unary[0].n_features
+
+    @property
+    def trace_(self) -> list[dict[str, Any]]:
+        """A row for each iteration of the learner."""
+        return self._attribute("trace")
+
+    @property
+    def converged_(self) -> bool | None:
+        """Whether the learner has converged."""
+        return self._attribute("converged")
+
+    @property
+    def message_(self) -> str:
+        """Why the learner stopped."""
+        return self._attribute("message")
+
+    @property
+    def preprocessing_(self) -> dict[str, Any] | None:
+        """How the features were made: plain JSON of the user's, which goes into the model file."""
+        return self._attribute("preprocessing")
+
+    @preprocessing_.setter
+    def preprocessing_(self, preprocessing: dict[str, Any] | None) -> None:
+        self._fitted = dataclasses.replace(self._state(), preprocessing=preprocessing)
+
+    # ---- predicting ----
+
+    def _predictor(self) -> Predictor:
+        state = self._state()
+        return Predictor(Assembler(self._settings(), state.learned), state.weights)
+
+    def predict(self, X: Any, cluster: Any = None) -> list[Any]:
+        """Return predicted labels, shaped as the input."""
+        with using(cluster):
+            return list(self._stream(self._predictor().labels, X))
+
+    def predict_proba(self, X: Any, cluster: Any = None) -> list[Any]:
+        """Return the marginals of every variable, shaped as the input with the labels as last axis."""
+        with using(cluster):
+            return list(self._stream(self._predictor().marginals, X))
+
+    def predict_each(self, X: Any, cluster: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield labels and marginals of each example in order, as they come; what is yielded is not held."""
+        workers = None if cluster is None else open_cluster(cluster)
+        try:
+            yield from self._stream(self._predictor().both, X, workers)
+        finally:
+            if workers is not None:
+                workers.close()
+
+    def _stream(self, answer: Any, X: Any, cluster: Any = None) -> Iterator[Any]:
+        X = checked_sequence(open_data(X)[0], "X")
+        return stream(answer, X, self._settings().n_jobs, cluster or active())
+
+    def potentials(self, x: Any) -> Potentials:
+        """Return the log-potentials of one example."""
+        predictor = self._predictor()
+        return predictor.theta(predictor.sample(x))
+
+    def marginals(self, sample: Any, given: Any = None) -> Result:
+        """Return marginals (also of factors) and log Z of one example, with the labels in ``given`` (-1 = free) fixed."""
+        predictor = self._predictor()
+        instance = predictor.sample(sample)
+        if given is not None:
+            instance = dataclasses.replace(instance, observed=predictor.observed(given, instance))
+        return predictor.infer(instance)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy over all labelled variables together."""
+        predictor = self._predictor()
+        X, y = open_data(X, y)
+        if y is None:
+            raise InputError("score needs labels: y, or a folder that was packed with labels.")
+        X, y = checked_sequence(X, "X"), checked_sequence(y, "y")
+        if len(X) != len(y):
+            raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+        weight = checked_sample_weight(sample_weight, len(y))
+        counts = np.array(list(self._stream(predictor.scored, mapped(_pair, X, y))), dtype=np.float64).reshape(-1, 2)
+        right, total = weight @ counts
+        if total == 0:
+            raise InputError("there is nothing to score: all labels are hidden (-1).")
+        return float(right / total)
+
+    def fitted_module(self, kind: str = "unary", number: int = 0) -> Any:
+        """Return a copy of the network that is the energy of ``kind`` (of type ``number``), with the learned weights."""
+        state = self._state()
+        blocks = {"unary": state.learned.layout.unary, "pairwise": state.learned.layout.factors}[kind]
+        block = blocks[number]
+        if not isinstance(block.energy, NetworkEnergy):
+            raise InputError(f"the {kind} energy is {block.energy!r}, not a network.")
+        return block.energy.fitted(state.weights[block.start : block.stop])
+
+    def save(self, path: Any) -> None:
+        """Write the model to a file that :func:`backfield.load` reads back without running code."""
+        from backfield.estimators.model_file import save
+
+        save(self, path)
+
+
+def _pair(x: Any, y: Any, number: int) -> tuple[Any, Any]:
+    return x, y
+
+
+def _initialiser(structure: type, defaults: dict[str, Any]) -> Any:
+    """Return ``__init__`` of an estimator with a fixed structure: its fields are parameters, ``structure`` is none."""
+    own = [each for each in inspect.signature(CRF.__init__).parameters.values() if each.name != "structure"]
+    own = [each.replace(default=defaults.get(each.name, each.default)) for each in own]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    more = [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=field.type)
+        for field in dataclasses.fields(structure)
+    ]
+    signature = inspect.Signature([*own, *more], return_annotation=None)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        for name, value in list(bound.arguments.items())[1:]:
+            setattr(self, name, value)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    return __init__

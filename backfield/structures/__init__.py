@@ -1,0 +1,8 @@
+"""x, y <-> graphs."""
+
+from backfield.structures.base import BlockSize as BlockSize
+from backfield.structures.base import Instance as Instance
+from backfield.structures.base import Structure as Structure
+from backfield.structures.chain import Chain as Chain
+from backfield.structures.graph import AnyGraph as AnyGraph
+from backfield.structures.grid import Grid as Grid
