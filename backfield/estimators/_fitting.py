@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +29,8 @@ from backfield.training.execution import N_CHUNKS
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
 
+#: (iteration, w, row of the trace) -> stop?
+Callback = Callable[[int, np.ndarray, dict[str, Any]], Any]
 Pairs = Sequence[tuple[Instance, np.ndarray]]
 
 
@@ -78,9 +82,17 @@ def prepare(
 
 
 def fit(
-    settings: Settings, X: Any, y: Any, sample_weight: Any, validation: Any, n_chunks: int, options: dict[str, Any]
+    settings: Settings,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    validation: Any,
+    n_chunks: int,
+    callbacks: Sequence[Callback],
+    show: Callable[[Fitted], AbstractContextManager[None]],
+    options: dict[str, Any],
 ) -> Fitted:
-    """Learn the weights."""
+    """Learn the weights; ``show`` is entered around each callback with the model so far."""
     _ = settings.decoder  # refused before hours are spent, not after
     ready = prepare(settings, X, y, sample_weight, n_chunks=n_chunks)
     w = start_weights(settings, ready.examples, ready.learned.layout, ready.labelled, n_chunks)
@@ -88,8 +100,14 @@ def fit(
     if validation is not None:
         held_out = prepare(settings, *validation, learned=ready.learned, n_chunks=n_chunks).problem
     learner = settings.learner
+
+    def watched(callback: Callback, iteration: int, w: np.ndarray, row: dict[str, Any]) -> Any:
+        with show(Fitted(ready.learned, w, [row])):
+            return callback(iteration, w, row)
+
+    options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
     with Progress(settings.params["verbose"], repr(learner)) as progress:
-        result = learner.fit(ready.problem, w, seed=settings.seed, validation=held_out, progress=progress, **options)
+        result = learner.fit(ready.problem, w, seed=settings.seed, progress=progress, **options)
     return Fitted(ready.learned, result.w, result.trace, result.converged, result.message)
 
 

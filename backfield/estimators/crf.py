@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from backfield.inference import Result
 from backfield.registry import lookup
 from backfield.training.execution import N_CHUNKS
 from backfield.training.execution.cluster import active, open_cluster, using
+from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
 
 
@@ -151,6 +153,7 @@ n_jobs, random_state, verbose
         validation : (X, y), optional
             Examples whose loss stops learners that can stop early.
         callbacks : callables (iteration, w, row) -> stop?
+            Inside a callback the estimator is the model so far: it predicts and scores with the weights ``w``.
         cluster : Dask client or cluster, ``tcp://`` or ``tls://`` address of a scheduler, or ``local:N``, optional
             Whose workers compute the sums over examples; the result is the same, byte for byte.
         n_chunks : int
@@ -159,16 +162,30 @@ n_jobs, random_state, verbose
         """
         if n_chunks < 1:
             raise InputError(f"n_chunks must be a whole number >= 1, got {n_chunks!r}.")
-        options: dict[str, Any] = {"callbacks": callbacks, "checkpoint": checkpoint, "resume": resume}
+        options: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
         options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
+        arguments = (X, y, sample_weight, validation, int(n_chunks), callbacks)
         with using(cluster):
-            self._fitted = _fitting.fit(self._settings(), X, y, sample_weight, validation, int(n_chunks), options)
+            self._fitted = _fitting.fit(self._settings(), *arguments, self._showing, options)
         return self
+
+    @contextmanager
+    def _showing(self, state: Fitted) -> Iterator[None]:
+        """Be another model for a while."""
+        before, self._fitted = self._fitted, state
+        try:
+            yield
+        finally:
+            self._fitted = before
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Do one pass of the ``sgd`` learner over some more examples."""
         self._fitted = _fitting.partial_fit(self._settings(), X, y, sample_weight, classes, self._fitted)
         return self
+
+    def problem(self, X: Any, y: Any = None, sample_weight: Any = None) -> Problem:
+        """Return what :meth:`fit` hands to the learner: the objective over the examples, as a function of the weights."""
+        return _fitting.prepare(self._settings(), X, y, sample_weight).problem
 
     # ---- what was learned ----
 

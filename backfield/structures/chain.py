@@ -28,7 +28,11 @@ class Chain(Structure, name="chain"):
         """Whether x is a sequence of rows or of dicts."""
         if is_tokens(x) or hasattr(x, "tocsr"):
             return True
-        return isinstance(x, np.ndarray | list) and np.ndim(x) == 2 and (y is None or np.ndim(y) == 1)
+        return (
+            isinstance(x, np.ndarray | list)
+            and np.ndim(x) == 2
+            and (y is None or np.ndim(y) == 1 or np.asarray(y).dtype == bool)
+        )
 
     def learn_names(self, X: Sequence[Any]) -> dict[str, int] | None:
         """Return the columns of the features in dicts, in the order of their first use."""

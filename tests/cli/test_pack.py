@@ -106,7 +106,7 @@ def test_a_half_written_folder_and_a_damaged_shard(call, folder, tmp_path):
     shard = packed / "shard-00001.safetensors"
     content = shard.read_bytes()
     shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    bf.estimators.shards._READERS.clear()
+    bf.data.packed.reader._READERS.clear()
     code, _, err = call("fit", packed, *QUICK, "-o", tmp_path / "m.bf")
     assert code == 2 and "shard-00001.safetensors is damaged" in one_line(err) and not (tmp_path / "m.bf").exists()
     (packed / "index.json").unlink()

@@ -67,9 +67,7 @@ def test_without_edges_it_is_logistic_regression():
 def test_the_fast_path_of_chains_is_the_general_one():
     X, Y = chains()
     crf = bf.ChainCRF(learner="lbfgs(max_iter=1)").fit(X, Y)
-    samples, labels = crf._training_data(X, Y)
-    examples = crf._examples(samples, labels, None, crf._survey(samples, labels))
-    fast, general = crf._problem(examples), crf._problem(examples)
+    fast, general = crf.problem(X, Y), crf.problem(X, Y)
     assert isinstance(fast.evaluator, StackedChains)
     general.evaluator = General(general.task)
     w = np.random.default_rng(0).normal(size=fast.n_weights)
@@ -86,8 +84,7 @@ def test_the_same_bytes_for_any_number_of_threads():
 
 def test_gradient_of_the_problem_against_differences(fitted):
     crf, X, Y = fitted
-    samples, labels = crf._training_data(X, Y)
-    problem = crf._problem(crf._examples(samples, labels, None))
+    problem = crf.problem(X, Y)
     rng = np.random.default_rng(1)
     w = 0.3 * rng.normal(size=problem.n_weights)
     v = rng.normal(size=problem.n_weights)
@@ -220,7 +217,7 @@ def test_partial_fit_answers_with_the_average_and_goes_on_from_the_last_step():
     whole = bf.GridCRF(learner=learner).partial_fit(X, Y, classes=[0, 1])
     parts = bf.GridCRF(learner=learner).partial_fit(X[:3], Y[:3], classes=[0, 1]).partial_fit(X[3:], Y[3:])
     np.testing.assert_array_equal(parts.weights_, whole.weights_)
-    w, state = whole._last_step
+    w, state = whole._fitted.step
     np.testing.assert_array_equal(whole.weights_, state.mean)
     assert not np.array_equal(whole.weights_, w)
     fitted = bf.GridCRF(learner="sgd(epochs=2)").fit(X, Y)

@@ -52,11 +52,8 @@ def test_gradient_against_differences():
     X, Y = images(2)
     edge = [bf.GridSample(x, np.abs(x[:, 1:] - x[:, :-1]), np.abs(x[1:] - x[:-1])) for x in X]
     crf = bf.GridCRF(unary=Pixels(), pairwise=rows(1, 4), dtype="float64", learner="sgd(epochs=1)", l2=1e-2)
-    samples, labels = crf._training_data(edge, Y)
-    survey = crf._survey(samples, labels)
-    crf._learn_classes(survey.seen)
-    problem = crf._problem(crf._examples(samples, labels, None, survey), survey)
-    w = crf.layout_.start() + 0.1 * np.random.default_rng(0).normal(size=crf.layout_.n_weights)
+    problem = crf.problem(edge, Y)
+    w = problem.task.layout.start() + 0.1 * np.random.default_rng(0).normal(size=problem.n_weights)
     assert len(w) == 40 + 10 + 2 * 34  # a network per direction of edges
     direction = np.random.default_rng(1).normal(size=len(w))
     found = problem.value_and_gradient(w).gradient @ direction
@@ -76,7 +73,7 @@ def test_a_convolution_trained_with_the_field_beats_pixels():
         assert torch.equal(value, before[name])  # the user's module is not touched
     fitted = crf.fitted_module()
     assert not torch.equal(fitted.first.weight, module.first.weight)
-    theta = crf._theta(crf._example(crf._sample(X[0], 0), None, None, None, 0))
+    theta = crf.potentials(X[0])
     scores = fitted(torch.from_numpy(X[0].astype(np.float32))).detach().numpy()
     np.testing.assert_allclose(theta.unary, scores.reshape(-1, 2), atol=1e-6)
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backfield.estimators.shards import Shards
 from scipy.sparse import csr_matrix
 
 import backfield as bf
-from backfield.estimators import pack
+from backfield.data.packed import Shards, writer
 
 
 def images(n=9, seed=0):
@@ -128,7 +127,7 @@ def test_a_full_disk_leaves_finished_shards_and_the_pack_goes_on(tmp_path, monke
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
-    monkeypatch.setattr(pack.os, "fsync", full)
+    monkeypatch.setattr(writer.os, "fsync", full)
     folder = tmp_path / "packed"
     with pytest.raises(OSError, match="No space left on device; finished shards are kept") as caught:
         bf.write_shards(folder, X, Y, shard_bytes=800)

@@ -25,10 +25,7 @@ def crf(learner, l2=0.02, **options):
 
 def problem_of(model, X, Y):
     """The problem that the estimator minimises."""
-    kept, make = [], model._problem
-    model._problem = lambda *parts: kept.append(make(*parts)) or kept[-1]
-    model.set_params(learner="sgd(epochs=0)").fit(X, Y)
-    return kept[-1]
+    return model.set_params(learner="sgd(epochs=0)").problem(X, Y)
 
 
 def dual_optimum(problem):

@@ -63,10 +63,8 @@ def test_the_value_is_the_smoothed_hinge():
     X, Y = images(2, 8)
     crf = model(n_rounds=3, learner="oracle_descent(n_rounds=3, sweeps=400, tol=0.0)", dtype="float64").fit(X, Y)
     total = 0.0
-    samples = [crf._sample(x, k) for k, x in enumerate(X)]
-    for sample, mask in zip(crf._examples(samples, None, None), Y, strict=True):
-        theta = crf._theta(sample)
-        total += bf.value_and_gradient(theta, mask.ravel(), loss="smoothed_max_margin(eps=0.1)")[0]
+    for x, mask in zip(X, Y, strict=True):
+        total += bf.value_and_gradient(crf.potentials(x), mask.ravel(), loss="smoothed_max_margin(eps=0.1)")[0]
     assert crf.trace_[-1]["objective"] == pytest.approx(total / 128, rel=1e-6)
 
 

@@ -20,7 +20,7 @@ from safetensors.numpy import save
 
 from backfield.data.codecs import Arrays, Codec, encode_labels
 from backfield.data.packed.reader import FORMAT, INDEX, PLAN, VERSION, Shards, open_shards, sha256_of, shard_file
-from backfield.data.sequences import checked_sequence, part
+from backfield.data.sequences import checked_sequence, part, select
 from backfield.errors import InputError
 from backfield.registry import get
 from backfield.registry import names as parts
@@ -139,17 +139,23 @@ def _write_all(folder: Path, plan: dict[str, Any], codec: Codec, X: Any, y: Any,
 
 
 def _results(recipe: str, codec: Codec, X: Any, y: Any, jobs: list[tuple[Path, int, int]], n_jobs: int) -> Iterator[int]:
+    alone = n_jobs == 1 or len(jobs) <= 1
+    cut = _entries if alone else part  # another process gets what it needs, where the sequence has slices
     tasks = (
-        (path, recipe, codec, part(X, first, last), None if y is None else part(y, first, last), first)
+        (path, recipe, codec, cut(X, first, last), None if y is None else cut(y, first, last), first)
         for path, first, last in jobs
     )
-    if n_jobs == 1 or len(jobs) <= 1:
+    if alone:
         yield from (write_shard(*task) for task in tasks)
         return
     from joblib import Parallel, delayed
 
     run = delayed(write_shard)
     yield from Parallel(n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs")(run(*task) for task in tasks)
+
+
+def _entries(values: Any, first: int, last: int) -> Any:
+    return select(values, range(first, last))
 
 
 def write_shard(path: Path, recipe: str, codec: Codec, X: Any, y: Any, first: int) -> int:

@@ -101,11 +101,7 @@ def test_bytes_of_an_iteration_do_not_depend_on_the_data(two):
     for n in (16, 64):
         X, Y = images(n)
         with using(two):
-            crf = bf.GridCRF(start="zero")
-            samples, labels = crf._training_data(X, Y)
-            survey = crf._survey(samples, labels)
-            crf._learn_classes(survey.seen)
-            problem = crf._problem(crf._examples(samples, labels, None, survey))
+            problem = bf.GridCRF(start="zero").problem(X, Y)
             problem.shared.counts_bytes = True
             problem.value_and_gradient(np.zeros(problem.n_weights))
             sizes.append((problem.shared.last.bytes_out, problem.shared.last.bytes_back))
