@@ -24,6 +24,7 @@ LAYERS = [
     ["estimators", "bridges"],
     ["io", "report"],
     ["models"],
+    ["testing"],
     ["cli"],
     ["__main__"],
 ]

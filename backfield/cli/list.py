@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from backfield.registry import Component
 
 # Packages that hold no registered parts, some of them slow to import.
-SURROUNDINGS = ("bridges", "cli", "datasets", "estimators", "graph", "io", "plugins", "report")
+SURROUNDINGS = ("bridges", "cli", "datasets", "estimators", "graph", "io", "plugins", "report", "testing")
 
 
 def list_parts(

@@ -123,7 +123,7 @@ class Run:
                     "cannot be joined: resume with what the fit began with, or start it again without resume."
                 )
         self.trace = content["trace"]
-        self.best = Best(content["best"], arrays.get("best"), content["waited"])
+        self.best = Best(content["best"], arrays.get("validated"), content["waited"])
         self._began -= content["seconds"]
         self._saved_once, self._saved_rows = True, len(self.trace)
         if content["outcome"] is not None:
@@ -204,7 +204,7 @@ class Run:
         n_rows, state, best = self._latest
         arrays, numbers = state.pack()
         if best.w is not None:
-            arrays["best"] = best.w
+            arrays["validated"] = best.w  # not "best": states have arrays of that name
         if ending is not None:
             arrays["result"] = ending.w
         return arrays, {

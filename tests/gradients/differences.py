@@ -5,6 +5,9 @@ import numpy as np
 import backfield as bf
 from backfield.inference.base import IterativeInference
 from backfield.registry import lookup, names
+from backfield.testing.differences import along as along
+from backfield.testing.differences import gradient_error
+from backfield.testing.differences import relative_error as relative_error
 from tests.models import random_graph, random_potentials
 
 
@@ -48,33 +51,7 @@ def takes(loss, graph):
     return not (loss == "f_measure" and (graph.labels != 2).any())
 
 
-def along(function, step):
-    """Return the derivative of ``function`` at 0 by central differences of fourth order."""
-    return (8 * (function(step) - function(-step)) - (function(2 * step) - function(-2 * step))) / (12 * step)
-
-
-def error(theta, value, d_theta, rng, step=2e-4):
-    """Return the relative error of a gradient along a random direction.
-
-    Half of the direction is the gradient's own, so that the derivative is about as large as the gradient, and its
-    relative error means something. Differences are blind to derivatives below 1e-5 of the value: rounding hides them.
-    """
-    direction = rng.normal(size=len(d_theta))
-    direction /= np.linalg.norm(direction)
-    size = np.linalg.norm(d_theta)
-    if size > 0:
-        direction += d_theta / size
-    direction[~np.isfinite(theta.vector())] = 0
-    measured = along(lambda t: value(theta.like(theta.vector() + t * direction)), step)
-    return abs(measured - d_theta @ direction) / max(abs(measured), 1e-5 * abs(value(theta)), 1e-12)
-
-
 def check(theta, labels, tolerance, seed=0, step=2e-4, **setting):
     """Assert that the gradient of a setting agrees with differences of its value."""
-    _, d_theta = bf.value_and_gradient(theta, labels, **setting)
-
-    def value(moved):
-        return bf.value_and_gradient(moved, labels, **setting)[0]
-
-    found = error(theta, value, d_theta.vector(), np.random.default_rng(seed), step)
+    found = gradient_error(theta, labels, seed, step, **setting)
     assert found <= tolerance, (theta.graph, setting, found)

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from backfield.graph import batch
 from backfield.inference import BruteForce, Chain, Exact
 from backfield.inference.exact.elimination import HOPELESS, _greedy, _neighbours, eliminate
 from backfield.inference.exact.tied_chains import tied_chains
-from tests.models import enumerate_model, random_graph, random_potentials
+from tests.models import enumerate_model, random_graph, random_paths, random_potentials
 
 METHODS = [BruteForce(), Exact(), Chain()]
 NAMES = [method.name for method in METHODS]
@@ -25,15 +24,6 @@ UAI_MODELS = [
     *("Alchemy_11", "DBN_11", "Grids_11", "Pedigree_12", "Pedigree_13"),
     *("Promedus_13", "Promedus_16", "Promedus_29", "Segmentation_15"),
 ]
-
-
-def random_paths(rng, n_max=6, labels_max=4):
-    """Disjoint paths: any numbering, orientation and label counts, parallel and missing edges."""
-    name = rng.permutation(int(rng.integers(1, n_max + 1)))
-    factors = []
-    for pair in pairwise(name):
-        factors += [tuple(rng.permutation(pair)) for _ in range(rng.choice([0, 1, 1, 1, 2]))]
-    return Graph(rng.integers(1, labels_max + 1, size=len(name)), [factors[c] for c in rng.permutation(len(factors))])
 
 
 def graph_for(method, rng):

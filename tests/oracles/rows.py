@@ -3,20 +3,10 @@
 import numpy as np
 
 from backfield.registry import names
+from backfield.testing.oracles import rows as rows
 
 ORACLES = ["zero", "constant", "linear", "boosted_trees", "mlp"]
 PACKAGES = {"boosted_trees": "lightgbm", "mlp": "torch"}
-
-
-def rows(n=600, n_features=3, n_classes=3, seed=0, bias_scale=2.0, margin=0.0):
-    """Return features, labels and biases; ``margin`` is added to the bias of all classes but the label."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, n_features))
-    logits = x[:, :1] * np.linspace(-2, 2, n_classes) + 0.3 * rng.normal(size=(n, n_classes))
-    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    bias = bias_scale * rng.normal(size=(n, n_classes)) + margin
-    bias[np.arange(n), y] -= margin
-    return x, y, bias
 
 
 def softmax(z):
