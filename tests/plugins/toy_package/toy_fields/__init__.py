@@ -1,0 +1,4 @@
+"""Importing this package registers its parts."""
+
+from toy_fields.loss import Focal as Focal
+from toy_fields.mean_field import ParallelMeanField as ParallelMeanField

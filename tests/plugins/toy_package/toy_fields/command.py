@@ -1,0 +1,10 @@
+"""A command of its own."""
+
+from typing import Annotated
+
+import typer
+
+
+def toy(times: Annotated[int, typer.Option(help="How often.")] = 1) -> None:
+    """Say which parts the package brings."""
+    typer.echo("focal, parallel_mean_field\n" * times, nl=False)
