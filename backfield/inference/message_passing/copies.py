@@ -23,8 +23,8 @@ import numpy as np
 
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
+from backfield.inference.message_passing.edges import log_partition
 from backfield.inference.message_passing.engine import MessageEngine
-from backfield.inference.message_passing.pairwise import _log_partition
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import inlined, kernel
 from backfield.kernels.unrolled import small_array
@@ -136,7 +136,7 @@ class CopiesEngine(MessageEngine):
         theta = self.theta
         with np.errstate(divide="ignore"):
             logs = np.log(mu.unary), np.log(mu.factors)
-        return _log_partition(theta.graph.factors, self.rho, theta.unary, theta.factors, mu.unary, mu.factors, *logs)
+        return log_partition(theta.graph.factors, self.rho, theta.unary, theta.factors, mu.unary, mu.factors, *logs)
 
 
 class CopiesAdjoint(Adjoint):

@@ -3,7 +3,7 @@
 =========  ======================================================================================================
 lattice    binary grids, red/black order, one rho, no damping: one ratio per message
 copies     many copies of one binary pairwise graph, flooding, rho = 1, no damping: one ratio per message
-pairwise   all factors of two variables, one label count
+pairwise   all factors of two variables, one label count; in O(L) per message where all tables are a + b [x_i = x_j]
 general    any arity, any label counts
 log        the same in the log domain: forbidden configurations (-inf), huge potentials, complex numbers, derivatives
            with respect to rho and damping
@@ -29,6 +29,7 @@ from backfield.inference.message_passing.general import GeneralEngine
 from backfield.inference.message_passing.lattice import LatticeEngine
 from backfield.inference.message_passing.log import LogEngine
 from backfield.inference.message_passing.pairwise import PairwiseEngine
+from backfield.inference.message_passing.potts import PottsEngine, potts_strengths
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import exact_kernel
 
@@ -104,6 +105,9 @@ class MessagePassing(IterativeInference):
         if family == "lattice":
             return LatticeEngine(theta, rho, None, self.damping)  # which has its order built in
         rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
+        strengths = potts_strengths(theta) if family == "pairwise" else None
+        if strengths is not None:
+            return PottsEngine(theta, rho, self._order(theta.graph), self.damping, strengths)
         return _ENGINES[family](theta, rho, self._order(theta.graph), self.damping)
 
     def _order(self, graph: Graph) -> Schedule:
@@ -142,7 +146,7 @@ def fits(exposure: float, dtype: Any) -> bool:
 def _exposure_of(engine: MessageEngine) -> float:
     """Return a bound on |log| of every product that an engine forms."""
     theta = engine.theta
-    if isinstance(engine, LatticeEngine):
+    if isinstance(engine, LatticeEngine | PottsEngine):
         return engine.exposure()
     layout = theta.graph.layout
     return float(
