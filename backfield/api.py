@@ -15,7 +15,7 @@ from backfield.inference import Inference, Result
 from backfield.inference.base import ExactInference
 from backfield.inference.conditioned import infer_given
 from backfield.map_solvers import MapResult
-from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
+from backfield.objectives import Marginal, Objective, Setting, Target, evaluate, get_objective, jgmt_alias
 from backfield.registry import get
 
 #: Sums of so many potentials as fit into memory stay finite.
@@ -79,7 +79,7 @@ def value_and_gradient(
     """
     theta = checked(theta, dtype)
     objective, setting, target = prepare(theta, labels, loss, inference, gradient, observed, weights, seed)
-    value, d_theta = objective.value_and_dtheta(theta, target, setting)
+    value, d_theta = evaluate(objective, theta, target, setting)
     return _finite(float(np.real(value)), objective), d_theta.astype(theta.dtype)
 
 
@@ -101,14 +101,16 @@ def hessian_vector(
     theta = checked(theta, "float64")
     if not isinstance(direction, Potentials) or direction.graph != theta.graph:
         raise InputError("direction must be Potentials of the same graph as theta.")
+    if [group.kind for group in direction.groups] != [group.kind for group in theta.groups]:
+        raise InputError("direction must hold groups of the same kinds as theta.")
     objective, setting, target = prepare(theta, labels, loss, inference, None, observed, weights, 0)
     if not (objective.smooth and objective.integrable):
         raise InputError(f"{objective.name} has no second derivative; use a logistic or quadratic loss or a likelihood.")
     setting = setting._replace(gradient=Truncated())
     step = 1e-100
     moved = theta.like(theta.vector() + 1j * step * direction.vector())
-    _, d_theta = objective.value_and_dtheta(moved, target, setting)
-    return theta.like(d_theta.vector().imag / step)
+    _, d_theta = evaluate(objective, moved, target, setting)
+    return d_theta.like(d_theta.vector().imag / step)
 
 
 def inference_gradient(
@@ -124,7 +126,7 @@ def inference_gradient(
     objective, setting, target = prepare(theta, labels, loss, inference, None, observed, weights, 0)
     if not isinstance(objective, Marginal) or observed is not None:
         raise InputError("inference_gradient takes a loss on marginals and no observed variables.")
-    return objective.inference_gradient(theta, target, setting)
+    return objective.inference_gradient(theta.written_out(), target, setting)
 
 
 def prepare(
@@ -201,8 +203,12 @@ def checked(theta: Any, dtype: Any) -> Potentials:
         number = np.dtype("O")
     if number not in LARGEST:
         raise InputError(f"dtype must be 'float32' or 'float64', got {dtype!r}.")
-    for what, values in (("unary", theta.unary_flat), ("factors", theta.factors_flat)):
-        _check_size(what, values, LARGEST[number])
+    _check_size("unary", theta.unary_flat, LARGEST[number])
+    if theta.has_tables_only:
+        _check_size("factors", theta.factors_flat, LARGEST[number])
+    for k, group in enumerate(() if theta.has_tables_only else theta.groups):
+        if not group.largest <= LARGEST[number]:
+            raise InputError(f"groups[{k}] may reach {group.largest:g}; finite potentials may be up to {LARGEST[number]:g}.")
     theta = theta.astype(number)
     check_possible(theta)
     return theta

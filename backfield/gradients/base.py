@@ -37,6 +37,8 @@ class Gradient(Component):
     room: ClassVar[str] = "gradients"
     #: Holds only where inference has converged.
     at_convergence: ClassVar[bool] = False
+    #: Goes through the engine of a method, which gives d_theta in the kinds of theta; else theta must hold tables.
+    through_engine: ClassVar[bool] = True
 
     def differentiate(self, method: Inference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
         """Return the loss at ``theta`` and its derivative."""

@@ -34,6 +34,7 @@ class Perturbation(Gradient, name="perturbation"):
     multiplier: float = 1.0
 
     at_convergence: ClassVar[bool] = True
+    through_engine: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.sides not in _STENCILS:

@@ -147,7 +147,7 @@ class Restriction:
         """Return the reduced potentials and the constant that the fixed labels contribute."""
         # The constant may be a sum over most of the model: float32 would lose it in rounding.
         out = np.zeros(self.n_unary + self.n_table + 1, dtype=np.result_type(theta.dtype, np.float64))
-        _add_up(self.target, theta.vector(), out)
+        _add_up(self.target, theta.written_out().vector(), out)
         reduced = None
         if self.graph is not None:
             tables = out[:-1].astype(theta.dtype, copy=False)

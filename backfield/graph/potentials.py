@@ -177,6 +177,10 @@ class Potentials:
         moved = [group.like(part) for group, part in zip(self._groups, parts, strict=True)]
         return Potentials.from_groups(self.graph, vector[:cut], moved)
 
+    def minus(self, other: Potentials) -> Potentials:
+        """Return the difference of two adjoints of the same kinds."""
+        return self.like(self.vector() - other.vector())
+
     def dot(self, other: Potentials) -> float:
         """Inner product over all tables, with ``0 * -inf = 0``."""
         return float(_dot(self.unary_flat, other.unary_flat) + _dot(self.factors_flat, other.factors_flat))

@@ -72,6 +72,10 @@ class Inference(Component):
         """Return marginals and log Z of ``theta``."""
         raise NotImplementedError
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether the method runs on the groups of ``theta`` as they are; for others they are written out as tables."""
+        return theta.has_tables_only
+
     def sees_bad_numbers(self, graph: Graph) -> bool:
         """Whether the method itself asks potentials to ``verify`` where they are not finite or huge."""
         return False

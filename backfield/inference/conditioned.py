@@ -1,7 +1,8 @@
 """Theta given evidence, in the form that a method takes: the one place where a model is conditioned and read back.
 
-Iterative methods keep the graph, with -inf in unary tables. All else (enumeration, junction tree, sampling, MAP solvers)
-gets the reduced model, which is smaller: its marginals are expanded, and the constant of the fixed labels is added to log Z.
+Groups that a method does not support are written out as tables. Iterative methods, and those that run on other groups than
+tables, keep the graph, with -inf in unary tables. All else (enumeration, junction tree, sampling, MAP solvers) gets the
+reduced model, which is smaller: its marginals are expanded, and the constant of the fixed labels is added to log Z.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Conditioned:
     """
 
     def __init__(self, theta: Potentials, evidence: Evidence | None, method: Inference | None = None) -> None:
+        theta = supported(method, theta)
         self.theta: Potentials | None = theta
         self.constant: Any = 0.0
         self.restriction: Restriction | None = None
@@ -37,7 +39,7 @@ class Conditioned:
         reason = evidence.contradiction(theta)
         if reason:
             raise InputError(f"the evidence is impossible: {reason}")
-        if isinstance(method, IterativeInference):
+        if isinstance(method, IterativeInference) or not (method is None or theta.has_tables_only):
             self.theta = evidence.forbid(theta)
             return
         self.restriction = evidence.restriction
@@ -57,6 +59,11 @@ class Conditioned:
         reduced = self.restriction.expand_vjp(d_mu)
         assert reduced is not None
         return reduced
+
+
+def supported(method: Inference | None, theta: Potentials) -> Potentials:
+    """Return theta with its groups as they are where a method supports them, else written out; MAP solvers read both."""
+    return theta if method is None or method.supports(theta) else theta.written_out()
 
 
 def infer_given(method: Inference, theta: Potentials, evidence: Evidence | None) -> Result:

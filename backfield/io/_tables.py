@@ -60,7 +60,7 @@ def potential_tables(
     """
     graph, layout = theta.graph, theta.graph.layout
     ptr = np.append(layout.var_ptr, layout.var_ptr[-1] + layout.table_ptr[1:])
-    flat = theta.vector().astype(np.float64)
+    flat = theta.written_out().vector().astype(np.float64)
     shift = _shifts(flat, ptr[:-1], graph.n_variables, f"{path}: {{}} spans {{:.4g}}; {what} holds potentials within")
     constants = _constants(float(shift.sum()))
     values = np.exp(flat - np.repeat(shift, np.diff(ptr))).tolist()

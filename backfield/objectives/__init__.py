@@ -5,6 +5,7 @@ from backfield.objectives.base import Objective as Objective
 from backfield.objectives.base import Seen as Seen
 from backfield.objectives.base import Setting as Setting
 from backfield.objectives.base import Target as Target
+from backfield.objectives.base import evaluate as evaluate
 from backfield.objectives.expectation import ContrastiveDivergence as ContrastiveDivergence
 from backfield.objectives.expectation import MaximumMarginal as MaximumMarginal
 from backfield.objectives.expectation import PseudoMarginal as PseudoMarginal

@@ -101,6 +101,10 @@ class Objective(Component):
         """Return the value at ``theta`` and its gradient."""
         raise NotImplementedError
 
+    def supports(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether :meth:`value_and_dtheta` takes the groups of ``theta`` as they are; see :func:`evaluate`."""
+        return theta.has_tables_only
+
     def check(self, setting: Setting) -> None:
         """Refuse settings that make no sense with this objective, in one sentence."""
         if self.needs_inference and setting.inference is None:
@@ -131,10 +135,11 @@ def refuse_impossible(score: Any) -> None:
         raise InputError("the known labels together have probability zero (-inf).")
 
 
-def indicators(theta: Potentials, labels: np.ndarray) -> Potentials:
-    """Return f(labels) in the type of theta."""
-    unary, factors = one_hot(theta.graph, labels)
-    return Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
+def evaluate(objective: Objective, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
+    """Return value and gradient in the kinds of theta; groups are written out where the objective does not support them."""
+    form = theta if objective.supports(theta, setting) else theta.written_out()
+    value, d_theta = objective.value_and_dtheta(form, target, setting)
+    return value, theta.contract(d_theta)
 
 
 def is_complete(target: Target) -> bool:

@@ -35,7 +35,6 @@ from backfield.objectives.base import (
     Target,
     argmax_labels,
     count_errors,
-    indicators,
     is_complete,
     refuse_impossible,
 )
@@ -55,10 +54,10 @@ class Replacement(Objective):
         """Return the number of errors and the direction."""
         free, labels = self._expanded(theta, target.observed, setting, target)
         if is_complete(target):
-            clamped = indicators(theta, target.labeling.labels)
+            clamped = theta.indicators(target.labeling.labels)
         else:
             clamped, _ = self._expanded(theta, target.known(theta.graph), setting._replace(watch=None), target)
-        return count_errors(labels, target), theta.like(free.vector() - clamped.vector())
+        return count_errors(labels, target), free.minus(clamped)
 
     def _expanded(
         self, theta: Potentials, evidence: Evidence | None, setting: Setting, target: Target
@@ -110,7 +109,7 @@ class MaximumMarginal(Replacement, name="maximum_marginal"):
             run = method.infer(theta)
             labels, sweeps = argmax_labels(run.marginals), run.n_iter
         _watch(setting, sweeps)
-        return indicators(theta, labels), labels
+        return theta.indicators(labels), labels
 
 
 def _stable_labels(method: IterativeInference, theta: Potentials, stable: int) -> tuple[np.ndarray, int]:
@@ -156,13 +155,13 @@ class SaddlePoint(Objective, name="saddle_point"):
         free, d_free, truncated = self._best(theta, target.observed)
         if is_complete(target):
             labels = target.labeling.labels
-            clamped, d_clamped = theta.score(labels), indicators(theta, labels)
+            clamped, d_clamped = theta.score(labels), theta.indicators(labels)
             refuse_impossible(clamped)
         else:
             clamped, d_clamped, _ = self._best(theta, target.known(theta.graph))
         if setting.watch is not None:
             setting.watch.append(Seen(count_errors(argmax_labels(d_free), target), 0, truncated))
-        return free - clamped, theta.like(d_free.vector() - d_clamped.vector())
+        return free - clamped, d_free.minus(d_clamped)
 
     def _best(self, theta: Potentials, evidence: Evidence | None) -> tuple[float, Potentials, int]:
         """Return the best value, its labels as indicators, and the number of couplings that the solver truncated."""
@@ -171,7 +170,7 @@ class SaddlePoint(Objective, name="saddle_point"):
             return model.constant, model.expand(None), 0
         found = solve(model.theta, self.solver)
         truncated = getattr(found, "n_truncated", 0)
-        return found.value + model.constant, model.expand(indicators(model.theta, found.labels)), truncated
+        return found.value + model.constant, model.expand(model.theta.indicators(found.labels)), truncated
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,5 +191,5 @@ class ContrastiveDivergence(Replacement, name="contrastive_divergence"):
         if (labels < 0).any() or target.observed is not None or target.labeling.has_sets:
             raise InputError("contrastive_divergence starts at the labels, so that all must be known; use pseudo_marginal.")
         sampled = gibbs_chain(theta, labels, self.k, setting.seed)
-        difference = indicators(theta, sampled).vector() - indicators(theta, labels).vector()
+        difference = theta.indicators(sampled).vector() - theta.indicators(labels).vector()
         return count_errors(sampled, target), theta.like(difference)

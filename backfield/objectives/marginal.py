@@ -52,6 +52,12 @@ class Marginal(Objective):
         assert setting.inference is not None
         strategy(setting).check(setting.inference)
 
+    def supports(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether inference does, and the strategy goes through its engine."""
+        method = setting.inference
+        iterative = isinstance(method, IterativeInference) and strategy(setting).through_engine
+        return theta.has_tables_only or (iterative and method is not None and method.supports(theta))
+
     def check_target(self, target: Target) -> None:
         """Refuse labels that the loss cannot take."""
         self.loss.check(target.labeling)

@@ -23,7 +23,6 @@ from backfield.objectives.base import (
     Objective,
     Setting,
     Target,
-    indicators,
     is_complete,
     refuse_impossible,
 )
@@ -61,17 +60,21 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
         assert setting.inference is not None
         return get("inference", self.clamped) if self.clamped is not None else setting.inference
 
+    def supports(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether one of its methods does; the other gets what it takes."""
+        return any(method.supports(theta) for method in (setting.inference, self._clamped_method(setting)) if method)
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return A(theta) - A(theta, z) and its gradient."""
         assert setting.inference is not None
         free, d_free = _log_partition(theta, target.observed, setting.inference, setting)
         if is_complete(target):
             labels = target.labeling.labels
-            clamped, d_clamped = theta.score(labels), indicators(theta, labels)
+            clamped, d_clamped = theta.score(labels), theta.indicators(labels)
             refuse_impossible(clamped)
         else:
             clamped, d_clamped = _log_partition(theta, target.known(theta.graph), self._clamped_method(setting), setting)
-        return free - clamped, theta.like((d_free.vector() - d_clamped.vector()).astype(theta.dtype, copy=False))
+        return free - clamped, d_free.minus(d_clamped).astype(theta.dtype)
 
 
 def _log_partition(
@@ -80,14 +83,14 @@ def _log_partition(
     """Return log Z given evidence and its derivative with respect to theta."""
     model = Conditioned(theta, evidence, method)
     if model.theta is None:
-        return model.constant, model.expand(None)
+        return model.constant, theta.contract(model.expand(None))
     value, gradient = _plain_log_partition(model.theta, method, setting)
-    return value + model.constant, model.expand(gradient)
+    return value + model.constant, theta.contract(model.expand(gradient))
 
 
 def _plain_log_partition(theta: Potentials, method: Inference, setting: Setting) -> tuple[Any, Potentials]:
     if isinstance(method, ExactInference):
-        return method.marginals(theta)
+        return method.log_partition_and_gradient(theta)
     assert isinstance(method, IterativeInference)
     if isinstance(setting.gradient, Truncated):
         return log_partition_and_gradient(method, theta, setting.gradient.memory)[:2]

@@ -20,8 +20,9 @@ from backfield.inference.message_passing.pairwise import PairwiseEngine
 from backfield.losses import UnivariateLogistic
 
 
-def model(rows, columns, labels, dtype):
+def model(size, dtype):
     """Contrast-sensitive Potts: one table, a scale for each edge."""
+    rows, columns, labels = size
     rng = np.random.default_rng(0)
     graph = bf.Graph.grid(rows, columns, labels=labels)
     groups = [bf.Tied(0.8 * np.eye(labels, dtype=dtype), rng.uniform(0.2, 1, size=(g.n_factors, 1))) for g in graph.groups]
@@ -48,7 +49,7 @@ def gradient(method, engine, theta, labeling):
 
 def medians(tasks, repeat):
     """Return the median seconds of each task, run by turns; the first turn compiles and warms up."""
-    seconds = {name: [] for name in tasks}
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(repeat + 1):
         for name, task in tasks.items():
             start = time.process_time()
@@ -64,7 +65,7 @@ def main():
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--size", type=int, nargs=3, default=(200, 300, 21), metavar=("ROWS", "COLUMNS", "LABELS"))
     options = parser.parse_args()
-    theta, labels = model(*options.size, options.dtype)
+    theta, labels = model(options.size, options.dtype)
     method = TreeReweighted(n_iter=5)
     engines = {"potts": method.engine(theta), "tables": through_tables(method, theta)}
     states = {name: engine.init() for name, engine in engines.items()}

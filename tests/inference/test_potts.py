@@ -6,6 +6,7 @@ import pytest
 from backfield import Graph, Potentials, Tied
 from backfield.gradients.truncated import Tape
 from backfield.inference import TreeReweighted
+from backfield.inference.message_passing.families import _exposure_of
 from backfield.inference.message_passing.pairwise import PairwiseEngine
 from backfield.inference.message_passing.potts import PottsEngine, potts_strengths
 
@@ -80,7 +81,7 @@ def test_strong_repulsion_loses_no_digits():
     states = []
     for engine in (potts, tables):
         state = engine.init()
-        engine.sweeps(state, 0, 2)
+        engine.sweep(state, 0)
         states.append(state)
     np.testing.assert_allclose(*states, rtol=1e-13)
     d_state, found = np.random.default_rng(0).normal(size=states[0].shape), []
@@ -127,8 +128,6 @@ def test_what_is_not_potts_goes_through_tables():
 
 
 def test_exposure_is_that_of_the_tables():
-    from backfield.inference.message_passing.families import _exposure_of
-
     for sign in (1.0, -3.0):
         theta = tied_potts(GRAPHS["dense"], np.random.default_rng(4), sign)
         potts, _, tables = engines(TreeReweighted(), theta)

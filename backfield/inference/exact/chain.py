@@ -20,7 +20,7 @@ from backfield.graph import Potentials
 from backfield.inference.exact.base import DirectInference, direction
 from backfield.inference.exact.forward_backward import forward_backward
 from backfield.inference.exact.paths import arrange, paths_of, restore
-from backfield.inference.exact.tied_chains import shared_chain_gradient
+from backfield.inference.exact.tied_chains import chain_starts, shared_chain_gradient
 from backfield.kernels.compile import exact_kernel
 
 #: Conditional expectations given a label of smaller probability are not formed: they cannot matter.
@@ -31,9 +31,13 @@ TINY = 1e-290
 class Chain(DirectInference, name="chain"):
     """Forward-backward on disjoint paths; parallel edges are allowed."""
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether theta holds tables, or one for all edges of chains."""
+        return theta.has_tables_only or chain_starts(theta) is not None
+
     def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
         """Return log Z and the marginals, complex where theta is."""
-        paths = paths_of(theta.graph)
+        theta, paths = theta.written_out(), paths_of(theta.graph)
         dtype = np.result_type(theta.dtype, np.float64)
         log_partition, *mu = forward_backward(paths, *arrange(paths, theta.astype(dtype)))
         return log_partition, restore(paths, theta.graph, *mu).astype(theta.dtype)
@@ -44,7 +48,7 @@ class Chain(DirectInference, name="chain"):
 
     def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
         """Return the covariance of f applied to ``d_mu``."""
-        paths = paths_of(theta.graph)
+        theta, paths = theta.written_out(), paths_of(theta.graph)
         values, tangents = map(theta.like, direction(theta, d_mu))
         _, *mu = forward_backward(paths, *arrange(paths, values))
         d = arrange(paths, tangents)

@@ -29,7 +29,7 @@ from backfield.inference.exact.elimination import TooLargeError
 from backfield.inference.exact.junction_tree import JunctionTree
 from backfield.inference.exact.table_kernels import run_down, run_up
 from backfield.inference.exact.table_memory import Program, fit
-from backfield.inference.exact.tied_chains import shared_chain_gradient
+from backfield.inference.exact.tied_chains import chain_starts, shared_chain_gradient
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,8 +47,13 @@ class Exact(DirectInference, name="exact"):
     def __post_init__(self) -> None:
         check_positive(self, "memory")
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether theta holds tables, or one for all edges of chains."""
+        return theta.has_tables_only or chain_starts(theta) is not None
+
     def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
         """Return log Z and the marginals, complex where theta is."""
+        theta = theta.written_out()
         (values,) = working(theta)
         log_partition, mu = self._run(theta.graph, values, None)
         return log_partition, theta.like(mu.astype(theta.dtype, copy=False))
@@ -59,6 +64,7 @@ class Exact(DirectInference, name="exact"):
 
     def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
         """Return the covariance of f applied to ``d_mu``."""
+        theta = theta.written_out()
         _, d_theta = self._run(theta.graph, *direction(theta, d_mu))
         return theta.like(d_theta.astype(np.result_type(theta.dtype, d_mu.dtype), copy=False))
 

@@ -25,13 +25,21 @@ _FLOOR = 1e-100
 
 
 def shared_chain_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
-    """Return log Z and its gradient where the graph is of chains 0 - 1 - ... that share one table; else None."""
-    tied, graph = theta.shared, theta.graph
-    ptr = None if tied is None or graph.n_labels is None else graph.compiled("chain starts", lambda: _starts(graph))
+    """Return log Z and its gradient of chains that share one table; None of other models."""
+    tied, graph, ptr = theta.shared, theta.graph, chain_starts(theta)
     if tied is None or ptr is None:
         return None
     log_partition, mu, pairs = tied_chains(theta.unary, ptr, tied.tables.reshape(graph.n_labels, -1))
     return log_partition.sum(), Potentials.from_groups(graph, mu.reshape(-1), [tied.adjoint(pairs)])
+
+
+def chain_starts(theta: Potentials) -> np.ndarray | None:
+    """Return where chains 0 - 1 - ... start, and the number of variables, where all edges share one table; else None."""
+    graph = theta.graph
+    if theta.shared is None or graph.n_labels is None:
+        return None
+    starts: np.ndarray | None = graph.compiled("chain starts", lambda: _starts(graph))
+    return starts
 
 
 def _starts(graph: Graph) -> np.ndarray | None:

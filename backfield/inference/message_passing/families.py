@@ -73,6 +73,12 @@ class MessagePassing(IterativeInference):
         """Whether kernels are chosen for which the potentials turn out not to fit where they are no numbers."""
         return self.family == "auto" and not _refusal("lattice", self, graph, self.counting_numbers(graph))
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether theta holds tables, or tied ones through which messages cost O(L)."""
+        if theta.has_tables_only:
+            return True
+        return self.family in ("auto", "pairwise") and potts_strengths(theta) is not None
+
     def engine(self, theta: Potentials) -> MessageEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it."""
         rho = self.counting_numbers(theta.graph)
@@ -119,7 +125,7 @@ class MessagePassing(IterativeInference):
 
 def _finite_tables(theta: Potentials) -> bool:
     """Whether no entry of a factor is forbidden: almost always answered by one sum."""
-    return theta.known_finite or bool(np.isfinite(theta.factors_flat.sum()) or np.isfinite(theta.factors_flat).all())
+    return theta.known_finite or all(group.is_finite for group in theta.groups)
 
 
 def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray) -> str:
