@@ -70,7 +70,7 @@ def test_from_the_shell(site, tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout)["passed"], done.stderr
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3, 6, 6, 1))
-    np.savez(tmp_path / "data.npz", X=X, y=(X[..., 0] > 0).astype(int))
+    np.savez(tmp_path / "data.npz", images=X, masks=(X[..., 0] > 0).astype(int))
     setting = ["--loss", "focal", "--inference", "parallel_mean_field(n_iter=2)", "--learner", "lbfgs(max_iter=5)"]
     done = shell(site, "fit", tmp_path / "data.npz", "--model", "grid", *setting, "-o", tmp_path / "model.bf")
     assert done.returncode == 0, done.stderr
