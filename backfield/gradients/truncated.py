@@ -15,7 +15,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.gradients.base import Gradient, LossFunction, Outcome
 from backfield.graph import Potentials
-from backfield.inference.base import Adjoint, Engine, IterativeInference, largest_change
+from backfield.inference.base import Adjoint, Engine, IterativeInference, Progress
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,15 +78,14 @@ class Tape:
             return
         self.kept = [state.copy()]
         residual = np.inf
-        last = engine.beliefs(state) if method.tol is not None else None
+        progress = Progress(engine, state, method.tol) if method.tol is not None else None
         for t in range(method.n_iter):
             engine.sweep(state, t)
             self.n_iter = t + 1
-            if last is not None:
-                beliefs = engine.beliefs(state)
-                residual, last = largest_change(last, beliefs), beliefs
-            if method.tol is not None and residual < method.tol:
-                break
+            if progress is not None:
+                residual = progress.step(state)
+                if residual < progress.tol:
+                    break
             self._keep(state)
         self.last = state
         self.converged = method.tol is not None and residual < method.tol

@@ -30,8 +30,8 @@ DEFAULT_TOLERANCE = 1e-5
 class Result:
     """Marginals and log Z of one inference.
 
-    ``bound`` says how ``log_partition`` relates to log Z: ``'exact'``, ``'lower'``, ``'upper'`` (at convergence),
-    ``'bethe'`` or ``'none'``.
+    ``bound`` says how ``log_partition`` relates to log Z here: ``'exact'``, ``'lower'``, ``'upper'``, ``'bethe'`` or
+    ``'none'``. What holds at convergence only is claimed only there.
     """
 
     marginals: Potentials
@@ -124,6 +124,10 @@ class IterativeInference(Inference):
         """Return the bound that holds on this graph."""
         return self.bound
 
+    def bounded(self, engine: Engine, state: np.ndarray, value: float, converged: bool) -> tuple[float, str]:
+        """Return what is reported as ``log_partition``, and the bound that it is at this state."""
+        return value, self.bound_for(engine.theta.graph)
+
     def infer(self, theta: Potentials) -> Result:
         """Iterate from the starting state and return the marginals."""
         engine = self.bind(theta)
@@ -134,23 +138,26 @@ class IterativeInference(Inference):
         return run
 
     def iterate(self, engine: Engine, state: np.ndarray) -> list[float]:
-        """Sweep ``state`` in place, ``n_iter`` times or until ``tol``; return the changes of the marginals."""
+        """Sweep ``state`` in place, ``n_iter`` times or until ``tol``; return the changes of marginals and messages."""
         if self.tol is None:
             if self.n_iter == 0:
                 return []
             engine.sweeps(state, 0, self.n_iter - 1)
             last = engine.beliefs(state)
             engine.sweep(state, self.n_iter - 1)
-            return [largest_change(last, engine.beliefs(state))]
+            change = largest_change(last, engine.beliefs(state))
+            if change < DEFAULT_TOLERANCE and engine.has_messages:
+                following = state.copy()
+                engine.sweep(following, self.n_iter)
+                change = max(change, engine.change(state, following))
+            return [change]
         residuals: list[float] = []
-        last = engine.beliefs(state)
+        progress = Progress(engine, state, self.tol)
         for t in range(self.n_iter):
             engine.sweep(state, t)
-            beliefs = engine.beliefs(state)
-            residuals.append(largest_change(last, beliefs))
+            residuals.append(progress.step(state))
             if residuals[-1] < self.tol:
                 break
-            last = beliefs
         return residuals
 
     def result(self, engine: Engine, state: np.ndarray, residuals: list[float]) -> Result:
@@ -165,15 +172,38 @@ class IterativeInference(Inference):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        value, bound = self.bounded(engine, state, float(np.real(engine.value(state, mu))), bool(converged))
         return Result(
             marginals=mu,
-            log_partition=float(np.real(engine.value(state, mu))),
-            bound=self.bound_for(engine.theta.graph),
+            log_partition=value,
+            bound=bound,
             converged=bool(converged),
             n_iter=len(residuals) if self.tol is not None else self.n_iter,
             residual=float(residual),
             residuals=residuals,
         )
+
+
+class Progress:
+    """How much a run under a tolerance changes from sweep to sweep.
+
+    Where marginals are saturated they stand still while messages still move: a run whose marginals change by less than the
+    tolerance is asked for its messages as well.
+    """
+
+    def __init__(self, engine: Engine, state: np.ndarray, tol: float) -> None:
+        self.engine, self.tol = engine, tol
+        self.state, self.beliefs = state.copy(), engine.beliefs(state)
+
+    def step(self, state: np.ndarray) -> float:
+        """Return the largest change since the last call."""
+        beliefs = self.engine.beliefs(state)
+        change = largest_change(self.beliefs, beliefs)
+        if change < self.tol:
+            change = max(change, self.engine.change(self.state, state))
+        np.copyto(self.state, state)
+        self.beliefs = beliefs
+        return change
 
 
 def largest_change(before: np.ndarray, after: np.ndarray) -> float:

@@ -16,6 +16,7 @@ class ClampedEngine(Engine):
 
     def __init__(self, inner: Engine, clamp: Clamp, theta: Potentials) -> None:
         self.inner, self.clamp = inner, clamp
+        self.has_messages = inner.has_messages  # type: ignore[misc]
         self.theta = theta.astype(inner.theta.dtype)  # an engine may compute in a wider type
 
     def init(self) -> np.ndarray:
@@ -65,6 +66,14 @@ class ClampedEngine(Engine):
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
         """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
         return self.inner.log_partition_vjp(mu, _inner(d_theta), scale)
+
+    def change(self, before: np.ndarray, after: np.ndarray) -> float:
+        """Return the largest change of a message."""
+        return self.inner.change(before, after)
+
+    def upper_bound(self, state: np.ndarray) -> float:
+        """Return the bound without the log L that each fixed variable, free in theta', adds to log Z."""
+        return self.inner.upper_bound(state) - float(np.log(self.theta.graph.labels[self.clamp.variables]).sum())
 
     def value(self, state: np.ndarray, mu: Potentials) -> Any:
         """Return the value without what the fixed variables, free in theta', add to it."""

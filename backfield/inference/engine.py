@@ -81,6 +81,17 @@ class Engine(ABC):
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
         """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
 
+    #: Has messages that may still change when the marginals do not: see :meth:`change`.
+    has_messages: ClassVar[bool] = False
+
+    def change(self, before: np.ndarray, after: np.ndarray) -> float:
+        """Return the largest change of a finite log message, relative to 1 + |log m|; 0 where there are none."""
+        return 0.0
+
+    def upper_bound(self, state: np.ndarray) -> float:
+        """Return an upper bound of log Z that holds at any state; inf where none is known."""
+        return np.inf
+
     def value(self, state: np.ndarray, mu: Potentials) -> Any:
         """Return what a result reports as ``log_partition``; a method whose value is one of the state overrides it."""
         return self.log_partition(mu)

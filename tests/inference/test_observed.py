@@ -10,7 +10,7 @@ from backfield import Graph, Potentials
 from backfield.inference.clamped import ClampedEngine
 from backfield.inference.message_passing.log import LogEngine
 from backfield.registry import get
-from tests.gradients.differences import check
+from tests.gradients.differences import along, check
 from tests.models import enumerate_model, random_potentials
 
 GRAPHS = {
@@ -187,3 +187,47 @@ def test_gradients_through_sweeps(spec, name, place):
     labels[0] = -1
     for loss in ("univariate_logistic", "clique_logistic", "surrogate_likelihood"):
         check(theta, labels, 1e-6, loss=loss, inference=spec, gradient="truncated", observed=observed)
+
+
+STRATEGIES = ["implicit", "implicit(system='explicit')", "backpropagation(tol=1e-10)", "perturbation"]
+
+
+@pytest.mark.parametrize("gradient", STRATEGIES)
+@pytest.mark.parametrize("method", ["tree_reweighted", "mean_field", "smoothed_lp(eps=0.5)"])
+def test_gradients_at_convergence(method, gradient):
+    """Equal to the truncated one, with observed inputs and with a set of labels."""
+    if "explicit" in gradient and method != "tree_reweighted":
+        pytest.skip("the explicit system describes message passing")
+    spec = get("inference", method).replace(n_iter=3000, tol=1e-13)
+    for name in ("grid", "mixed"):
+        rng = np.random.default_rng(4)
+        theta = random_potentials(GRAPHS[name], rng, 0.5)
+        labels = np.array([rng.integers(count) for count in theta.graph.labels])
+        observed = [np.ones(count, bool) for count in theta.graph.labels]
+        observed[1] = np.arange(len(observed[1])) == labels[1]
+        observed[4] = np.arange(len(observed[4])) >= min(labels[4], len(observed[4]) - 2)
+        setting = {"loss": "clique_logistic", "inference": spec, "observed": observed}
+        truncated, found = (
+            bf.value_and_gradient(theta, labels, gradient=strategy, **setting)[1].vector()
+            for strategy in ("truncated", gradient)
+        )
+        np.testing.assert_allclose(found, truncated, rtol=0, atol=1e-5 * np.abs(truncated).max())
+
+
+@pytest.mark.parametrize("loss", ["univariate_logistic", "surrogate_likelihood"])
+def test_hessian_vector(loss):
+    for name in ("grid", "mixed"):
+        rng = np.random.default_rng(5)
+        theta = random_potentials(GRAPHS[name], rng, 0.5)
+        labels = np.array([rng.integers(count) for count in theta.graph.labels])
+        observed = np.full_like(labels, -1)
+        observed[[1, 3]] = labels[[1, 3]]
+        direction = rng.normal(size=len(theta.vector()))
+        setting = {"loss": loss, "inference": "tree_reweighted(n_iter=3)", "observed": observed}
+        found = bf.hessian_vector(theta, labels, theta.like(direction), **setting).vector()
+
+        def gradient(t, theta=theta, labels=labels, direction=direction, setting=setting):
+            moved = theta.like(theta.vector() + t * direction)
+            return bf.value_and_gradient(moved, labels, gradient="truncated", **setting)[1].vector()
+
+        np.testing.assert_allclose(found, along(gradient, 1e-4), rtol=0, atol=1e-7)

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.graph.labeling import one_hot
+from backfield.graph import conditioning
+from backfield.graph.labeling import as_labeling, one_hot
+from backfield.objectives import Setting, Target, get_objective
+from backfield.registry import get
 from tests.gradients.differences import GRAPHS, check, example, iterative_methods
 from tests.models import enumerate_model, random_graph, random_potentials
 
@@ -177,3 +180,37 @@ def test_impossible_labels():
     observed[3] = 1 - labels[3]
     with pytest.raises(bf.InputError, match="variable 3 is observed with a label that labels forbid"):
         bf.value_and_gradient(theta, labels, loss=LOSS, inference="loopy_bp", observed=observed)
+
+
+def test_examples_of_one_graph_each_keep_what_was_compiled_for_them(monkeypatch):
+    """Images of one size share a graph: the reduced model belongs to the example, and iterative methods need none."""
+    made = []
+    original = conditioning.Restriction.__init__
+
+    def counted(self, *arguments):
+        made.append(arguments)
+        original(self, *arguments)
+
+    monkeypatch.setattr(conditioning.Restriction, "__init__", counted)
+    graph, rng = bf.Graph.grid(2, 3), np.random.default_rng(0)
+    examples = [(random_potentials(graph, rng), rng.integers(-1, 2, 6)) for _ in range(5)]
+    for spec, wanted in (("exact", 5), ("tree_reweighted(n_iter=3)", 0)):
+        targets = [Target(as_labeling(graph, np.append(-1, labels[1:]))) for _, labels in examples]
+        setting = Setting(get("inference", spec), None)
+        made.clear()
+        for _ in range(3):
+            for (theta, _), target in zip(examples, targets, strict=True):
+                get_objective(LOSS).value_and_dtheta(theta, target, setting)
+        assert len(made) == wanted
+
+
+@pytest.mark.parametrize("sweeps", [1, 5])
+def test_both_terms_are_one_approximation(sweeps):
+    """Clamping variables to the one label that they have changes nothing: both terms share rho, order and kernels."""
+    theta = random_potentials(bf.Graph.grid(4, 5), np.random.default_rng(0))
+    theta.unary[[3, 8, 12], 0] = -np.inf  # these have one label already
+    labels = np.full(20, -1)
+    labels[[3, 8, 12]] = 1
+    setting = {"loss": LOSS, "inference": f"tree_reweighted(n_iter={sweeps})", "gradient": "truncated"}
+    value, d_theta = bf.value_and_gradient(theta, labels, **setting)
+    assert value == 0 and not d_theta.vector().any()

@@ -93,6 +93,11 @@ class CopiesEngine(MessageEngine):
         for k in range(len(states) - 1):
             _sweep(self.one, self.u, self.tables, states[k], states[k + 1])
 
+    def log_messages(self, state: np.ndarray) -> np.ndarray:
+        """Return (0, log ratio) for each slot, copy by copy."""
+        ratios = self.logs(state).T
+        return np.stack([np.zeros_like(ratios), ratios], axis=-1).reshape(-1)
+
     def adjoint(self) -> CopiesAdjoint:
         """Return a collector in the layout of the kernels."""
         return CopiesAdjoint(self)

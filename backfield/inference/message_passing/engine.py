@@ -9,19 +9,22 @@ with the univariate beliefs in the denominator of I, which matters before conver
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint, Engine
+from backfield.inference.message_passing.upper_bound import upper_bound
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import exact_kernel
 
 
 class MessageEngine(Engine):
     """Theta bound to prepared tables, with counting numbers ``rho`` (F,), an order, and damping."""
+
+    has_messages: ClassVar[bool] = True
 
     def __init__(self, theta: Potentials, rho: np.ndarray, schedule: Schedule, damping: float) -> None:
         self.theta = theta
@@ -32,6 +35,22 @@ class MessageEngine(Engine):
     def adjoint(self) -> Adjoint:
         """Return an empty collector for ``d_theta``."""
         return Adjoint(self.theta)
+
+    def logs(self, state: np.ndarray) -> np.ndarray:
+        """Return log messages, or logs of their ratios, in the layout of the state."""
+        return np.log(state)
+
+    def log_messages(self, state: np.ndarray) -> np.ndarray:
+        """Return log messages, up to a constant each, one block for each slot of the graph."""
+        return self.logs(state).reshape(-1)
+
+    def change(self, before: np.ndarray, after: np.ndarray) -> float:
+        """Return the largest change of a finite log message, relative to 1 + |log m|."""
+        return float(_largest_change(self.logs(before).reshape(-1), self.logs(after).reshape(-1)))
+
+    def upper_bound(self, state: np.ndarray) -> float:
+        """Return an upper bound of log Z, where rho comes from acyclic subsets of factors."""
+        return upper_bound(self.theta, self.rho, self.log_messages(state))
 
     def log_partition(self, mu: Potentials) -> Any:
         """Return theta·mu + H(mu), added up in double precision."""
@@ -87,6 +106,17 @@ def contradiction(graph: Graph, slot: int) -> InputError:
         f"the potentials allow no label for variable {layout.scope[slot]}: factor {layout.slot_factor[slot]} and what "
         "lies behind it forbid them all (-inf); no configuration is possible."
     )
+
+
+@exact_kernel
+def _largest_change(before, after):
+    largest = 0.0
+    for a in range(len(after)):
+        if before[a] > -np.inf or after[a] > -np.inf:
+            change = abs(after[a] - before[a]) / (1 + abs(after[a]))
+            if not change <= largest:  # also where it is NaN: a label has died
+                largest = change if change == change else np.inf
+    return largest
 
 
 @exact_kernel

@@ -82,6 +82,12 @@ class LatticeEngine(MessageEngine):
         """Do several sweeps in one call."""
         _sweeps(last - first, self.together, self.stride, self.power, self.u, self.tables, state)
 
+    def log_messages(self, state: np.ndarray) -> np.ndarray:
+        """Return (0, log ratio) for each slot."""
+        out = np.zeros((self.theta.graph.n_factors, 2, 2), state.dtype)
+        _edge_ratios(*self._size, self.logs(state), out)
+        return out.reshape(-1)
+
     def adjoint(self) -> LatticeAdjoint:
         """Return a collector in the layout of the kernels."""
         return LatticeAdjoint(self)
@@ -460,6 +466,19 @@ def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):
             d_in = d_m[colour, d, parity, start : start + size]
             for k in range(size):
                 d_in[k] += rho * F[k]
+
+
+@kernel
+def _edge_ratios(rows, columns, stride, m, out):
+    """Write what the two ends of each edge have received over it."""
+    for vertical in range(2):
+        for r in range(rows - vertical):
+            for c in range(columns - 1 + vertical):
+                edge = _edge(rows, columns, stride, vertical, r, c)[0]
+                colour = (r + c) & 1
+                there = _place(stride, r + vertical, c + 1 - vertical)
+                out[edge, 0, 1] = m[colour, 1 + 2 * vertical, r & 1, _place(stride, r, c)]
+                out[edge, 1, 1] = m[1 - colour, 2 * vertical, (r + vertical) & 1, there]
 
 
 @kernel

@@ -35,6 +35,10 @@ class LogEngine(MessageEngine):
         count = layout.labels[layout.scope]
         return np.repeat(-np.log(count), count).astype(self.theta.dtype)
 
+    def logs(self, state: np.ndarray) -> np.ndarray:
+        """Return the state, which is in logs."""
+        return state.real
+
     def adjoint(self) -> Adjoint:
         """Return a collector that also holds d_rho (F,) and d_damping (1,)."""
         dtype = self.theta.dtype

@@ -43,6 +43,10 @@ class PairwiseEngine(EdgeEngine):
         args = self.uniform, self.powers, self.psi_unary, self.psi, self.keep, source, state
         _sweep(self.count, self.links, self.visits, first, last, self.schedule.alternate, *args)
 
+    def log_messages(self, state: np.ndarray) -> np.ndarray:
+        """Return log messages in the order of the slots."""
+        return self.logs(state)[self.links.place].reshape(-1)
+
     def adjoint(self) -> PairwiseAdjoint:
         """Return a collector that keeps the two directions of an edge apart."""
         return PairwiseAdjoint(self)

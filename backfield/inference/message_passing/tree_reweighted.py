@@ -14,8 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.graph import Graph
+from backfield.inference.engine import Engine
 from backfield.inference.message_passing.families import MessagePassing
 from backfield.inference.message_passing.rho import counting_numbers, is_upper_bound
+
+#: A bound counts as one where it fails by less than this times 1 + |log Z|, from rounding.
+_SLACK = 5e-10
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +33,8 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
     rho : float, list or "trees"
         Counting numbers: one number, one per factor, or appearance probabilities in acyclic subsets of factors.
     tol : float, optional
-        Stop when no univariate marginal changes by more; without it exactly ``n_iter`` iterations are done.
+        Stop when no univariate marginal changes by more, nor a log message relative to 1 + its size; without it exactly
+        ``n_iter`` iterations are done.
     damping : float
         Share of the old log message that is kept.
     schedule : {"auto", "sequential", "lattice", "monotonic", "flooding"}
@@ -62,3 +67,19 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         if is_upper_bound(graph, rho):
             return "upper"
         return "bethe" if (rho == 1).all() else "none"
+
+    def bounded(self, engine: Engine, state: np.ndarray, value: float, converged: bool) -> tuple[float, str]:
+        """Claim ``upper`` only where it holds.
+
+        theta·mu + H(mu) is a bound at the fixed point, and may lie below log Z before. Near the fixed point it is compared
+        with the bound that holds at any messages; under a ``tol``, the latter is reported where the former is lower.
+        """
+        bound = self.bound_for(engine.theta.graph)
+        if bound != "upper":
+            return value, bound
+        if self.tol is None and not converged:
+            return value, "none"
+        upper = engine.upper_bound(state)
+        if value >= upper - _SLACK * (1 + abs(value)):
+            return value, bound
+        return (upper, bound) if self.tol is not None and np.isfinite(upper) else (value, "none")
