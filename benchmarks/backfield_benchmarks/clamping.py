@@ -2,7 +2,7 @@
 
     python -m backfield_benchmarks.clamping [--size 256] [--repeats 9]
 
-Free and clamped runs take turns; printed are medians and their ratio. Surrogate EM is that of d13-table3: images of 48 x 64
+Free and clamped runs take turns; printed are medians of processor time and their ratio. Surrogate EM is that of d13-table3: images of 48 x 64
 pixels, 8 labels, 10 % of them hidden, 5 sweeps, one image after the other (``PYTHONPATH`` of an old version times that one).
 """
 
@@ -31,13 +31,13 @@ def some_labels(n, labels, share, rng):
 
 
 def medians(tasks, repeats):
-    """Return the median seconds of each task; they take turns, and a first round is not counted."""
+    """Return the median processor seconds of each task; they take turns, and a first round is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(repeats + 1):
         for name, task in tasks.items():
-            start = time.perf_counter()
+            start = time.process_time()
             task()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.process_time() - start)
     return {name: float(np.median(found[1:])) for name, found in seconds.items()}
 
 
