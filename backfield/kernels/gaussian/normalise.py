@@ -53,6 +53,11 @@ class Normalised:
         """Whether normalisation keeps a symmetric kernel symmetric."""
         return self.normalise in ("none", "symmetric")
 
+    @property
+    def largest_self_term(self) -> float:
+        """The largest diagonal entry that was taken away; 0 where self terms are kept."""
+        return 0.0 if self.self_terms else float((self._diagonal * self.before * self.after).max())
+
     def collector(self) -> Collector:
         """Return an empty collector for :meth:`vjp`."""
         return self.base.collector()
