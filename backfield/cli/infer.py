@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from backfield.graph import Potentials
     from backfield.inference import Result
 
 MAX_ROWS = 40
@@ -24,9 +23,14 @@ class Dtype(StrEnum):
 
 
 def infer(
-    file: Annotated[Path, typer.Argument(help="A model: .uai, or .fg of libDAI.")],
+    file: Annotated[Path, typer.Argument(help="A model: .uai, .fg of libDAI, .bif or .xmlbif, each also .gz.")],
     evidence: Annotated[Path | None, typer.Option(help="Observed labels, in the UAI format.")] = None,
-    inference: Annotated[str, typer.Option(help="The method, such as 'tree_reweighted(n_iter=50)'.")] = "exact",
+    inference: Annotated[
+        str | None, typer.Option(help="The method, such as 'tree_reweighted(n_iter=50)'; exact unless given.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Exact where it fits, else the best bounds in this time: auto(seconds=...).")
+    ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of numbers to compute in.")] = Dtype.float64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; log_partition is the natural log.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the marginals there, as UAI MAR.")] = None,
@@ -37,28 +41,29 @@ def infer(
     import backfield as bf
     from backfield.io import read_evidence, write_mar
 
-    theta = read_model(file)
+    method = _method(inference, seconds)
+    theta = bf.Model.read(file).theta
     observed = None if evidence is None else read_evidence(evidence, theta.graph.n_variables)
     start = time.perf_counter()
-    run = bf.infer(theta, inference, observed=observed, dtype=dtype.value)
-    seconds = time.perf_counter() - start
+    run = bf.infer(theta, method, observed=observed, dtype=dtype.value)
+    taken = time.perf_counter() - start
     if out is not None:
         write_mar(run.unary, out)
     if as_json:
-        _print_json(run, seconds)
+        _print_json(run, taken)
     else:
-        _print_table(run, f"{file.name}, {inference}", seconds)
+        _print_table(run, f"{file.name}, {method}", taken)
 
 
-def read_model(path: Path) -> Potentials:
-    """Read a model by the ending of its name."""
+def _method(inference: str | None, seconds: float | None) -> str:
+    """Return the spec of the method; a time alone asks for ``auto``."""
     from backfield.errors import InputError
-    from backfield.io import read_fg, read_uai
 
-    readers = {".uai": read_uai, ".fg": read_fg}
-    if path.suffix.lower() not in readers:
-        raise InputError(f"{path} does not end in {' or '.join(readers)}, which says how to read it.")
-    return readers[path.suffix.lower()](path)
+    if seconds is None:
+        return inference or "exact"
+    if inference is not None:
+        raise InputError("give --inference or --seconds, not both: --seconds 20 is --inference 'auto(seconds=20)'.")
+    return f"auto(seconds={seconds})"
 
 
 def _print_json(run: Result, seconds: float) -> None:
@@ -70,6 +75,8 @@ def _print_json(run: Result, seconds: float) -> None:
                 "log_partition": _finite(run.log_partition),
                 "log_partition_error": _finite(run.log_partition_error),
                 "bound": run.bound,
+                "lower": _finite(run.lower),
+                "upper": _finite(run.upper),
                 "converged": run.converged,
                 "n_iter": run.n_iter,
                 "residual": _finite(run.residual),
@@ -110,6 +117,8 @@ def _print_table(run: Result, title: str, seconds: float) -> None:
     state = "converged" if run.converged else "not converged"
     steps = f", {state} after {run.n_iter} iterations" if run.n_iter else ""
     out.print(f"log Z = {run.log_partition:.10g}{relation}{steps}, {seconds:.3g} s")
+    if "known" in run.extra:
+        out.print(run.extra["known"])
 
 
 def _row(mu: Any) -> str:

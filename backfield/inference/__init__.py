@@ -1,5 +1,6 @@
 """theta -> mu, log Z."""
 
+from backfield.inference.auto.method import Auto as Auto
 from backfield.inference.base import Inference as Inference
 from backfield.inference.base import Result as Result
 from backfield.inference.exact.brute_force import BruteForce as BruteForce

@@ -43,6 +43,20 @@ class Result:
     residuals: list[float] = field(default_factory=list)
     log_partition_error: float = 0.0
     extra: dict[str, Any] = field(default_factory=dict)
+    #: How far log Z can be below and above ``log_partition``, where a method knows more than ``bound`` says.
+    room_below: float = np.inf
+    room_above: float = np.inf
+
+    @property
+    def lower(self) -> float:
+        """A number that log Z is not below; -inf where none is known."""
+        return self.log_partition - (0.0 if self.bound in ("exact", "lower") else self.room_below)
+
+    @property
+    def upper(self) -> float:
+        """A number that log Z is not above; inf where none is known. Message passing must have converged for it."""
+        known = self.bound == "exact" or (self.bound == "upper" and self.converged)
+        return self.log_partition + (0.0 if known else self.room_above)
 
     @property
     def unary(self) -> Any:

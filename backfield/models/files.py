@@ -31,7 +31,8 @@ def kind_of(path: str | Path) -> str:
         suffixes.pop()
     known = [*NAMED, *NUMBERED]
     if not suffixes or suffixes[-1] not in known:
-        raise InputError(f"{path} does not end in {', '.join(known)} (or these with .gz), which says how to read it.")
+        listed = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise InputError(f"{path} does not end in {listed}, also with .gz, which says how to read it.")
     return suffixes[-1]
 
 

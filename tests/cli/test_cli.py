@@ -102,6 +102,8 @@ def test_bad_input_is_one_line_and_two(call, tree, tmp_path):
         (["infer", path, "--inference", BP, "--evidence", str(tmp_path / "bad.evid")], ["labels 0 .. 2"]),
         (["infer", path, "--inference", BP, "-o", str(tmp_path / "no" / "out.MAR")], ["No such file"]),
         (["infer", path, "--dtype", "int8"], ["int8"]),
+        (["infer", path, "--seconds", "0"], ["seconds must be a positive number"]),
+        (["infer", path, "--seconds", "1", "--inference", "exact"], ["--inference or --seconds, not both"]),
         (["infer", path, "--colour"], ["--colour"]),
         (["infer"], ["file"]),
         (["inferr"], ["inferr"]),
@@ -162,3 +164,15 @@ def test_as_a_process(tree):
     done = subprocess.run([sys.executable, "-m", "backfield.cli", "infer", "none.uai"], capture_output=True)
     assert done.returncode == 2
     one_line(done.stderr.decode(), "none.uai")
+
+
+def test_infer_in_a_given_time(call, tmp_path):
+    (tmp_path / "a.bif").write_text(
+        "network n { }\nvariable a { type discrete [ 2 ] { x, y }; }\nprobability ( a ) { table 0.25, 0.75; }\n"
+    )
+    code, out, _ = call("infer", str(tmp_path / "a.bif"), "--seconds", "5", "--json")
+    answer = json.loads(out)
+    assert code == 0 and answer["bound"] == "exact" and answer["lower"] == answer["upper"] == answer["log_partition"]
+    assert answer["marginals"][0] == pytest.approx([0.25, 0.75])
+    code, out, _ = call("infer", str(tmp_path / "a.bif"), "--seconds", "5")
+    assert code == 0 and "exact: a junction tree" in out

@@ -56,8 +56,9 @@ def eliminate(
     labels: Sequence[int],
     scopes: Sequence[Sequence[int]],
     last: Sequence[int] = (),
-    seconds: float = 0.0,
+    seconds: float | None = None,
     cheap: int = CHEAP,
+    hopeless: int = HOPELESS,
 ) -> Elimination:
     """Return the cheapest of several orders of all variables.
 
@@ -69,22 +70,25 @@ def eliminate(
         The variables of each table.
     last : sequence of int
         Variables that come after all others (those to maximise over, after the sums).
-    seconds : float
-        Go on with random restarts for so long, while tables are large.
+    seconds : float, optional
+        Go on with random restarts for so long, while tables are large; without it their number is fixed.
     cheap : int
         An order with no more entries in all is good enough: no other one is tried.
+    hopeless : int
+        An order that needs a larger table is given up at once.
 
     Raises
     ------
     TooLargeError
-        Where each of them needs a table of more than ``HOPELESS`` entries.
+        Where each of them needs a table of more than ``hopeless`` entries.
     """
     neighbours = _neighbours(len(labels), scopes)
     group = np.zeros(len(labels), dtype=np.int64)
     group[list(last)] = 1
     best: Elimination | None = None
     smallest = math.inf
-    for found in _orders(labels, neighbours, group.tolist(), time.perf_counter() + seconds):
+    deadline = None if seconds is None else time.perf_counter() + seconds
+    for found in _orders(labels, neighbours, group.tolist(), hopeless, deadline):
         if isinstance(found, int):
             smallest = min(smallest, found)
         elif best is None or found.cost < best.cost:
@@ -96,21 +100,35 @@ def eliminate(
     return best
 
 
+def band_order(n: int, scopes: Sequence[Sequence[int]]) -> list[int]:
+    """Return the reverse Cuthill-McKee order: found at once on any graph, and good on lattices."""
+    return _band_order(_neighbours(n, scopes))
+
+
+def in_order(labels: Sequence[int], scopes: Sequence[Sequence[int]], order: list[int]) -> Elimination:
+    """Return the tables that a given order needs; refuses hopeless ones by :class:`TooLargeError`."""
+    found = _in_order(labels, _neighbours(len(labels), scopes), order, HOPELESS)
+    if isinstance(found, int):
+        raise TooLargeError(found)
+    return found
+
+
 def _orders(
-    labels: Sequence[int], neighbours: list[set[int]], group: list[int], deadline: float
+    labels: Sequence[int], neighbours: list[set[int]], group: list[int], hopeless: int, deadline: float | None
 ) -> Iterator[Elimination | int]:
     """Yield orders, or the size of the table at which one was given up."""
     n = len(labels)
-    yield _greedy(labels, neighbours, group, range(n), by_size=False)
+    yield _greedy(labels, neighbours, group, range(n), False, hopeless)
     if not any(group):
-        yield _in_order(labels, neighbours, _band_order(neighbours))
-    yield _greedy(labels, neighbours, group, range(n), by_size=True)
+        yield _in_order(labels, neighbours, _band_order(neighbours), hopeless)
+    if deadline is None or time.perf_counter() < deadline:
+        yield _greedy(labels, neighbours, group, range(n), True, hopeless)
     fixed = min(RESTARTS, RESTARTS * 1000 // n)
     for seed in itertools.count():
-        if seed >= fixed and time.perf_counter() > deadline:
+        if seed >= fixed if deadline is None else time.perf_counter() > deadline:
             return
         ties = np.random.default_rng(seed).permutation(n).tolist()
-        yield _greedy(labels, neighbours, group, ties, by_size=seed % 4 == 3 and seed >= fixed)
+        yield _greedy(labels, neighbours, group, ties, seed >= fixed and seed % 4 == 3, hopeless)
 
 
 def _neighbours(n: int, scopes: Sequence[Sequence[int]]) -> list[set[int]]:
@@ -131,13 +149,13 @@ def _band_order(neighbours: list[set[int]]) -> list[int]:
     return reverse_cuthill_mckee(matrix, symmetric_mode=True).tolist()
 
 
-def _in_order(labels: Sequence[int], neighbours: list[set[int]], order: list[int]) -> Elimination | int:
+def _in_order(labels: Sequence[int], neighbours: list[set[int]], order: list[int], hopeless: int) -> Elimination | int:
     near = [set(of) for of in neighbours]
     separators, sizes = [], []
     for v in order:
         around = near[v]
         size = math.prod([labels[u] for u in around]) * labels[v]
-        if size > HOPELESS:
+        if size > hopeless:
             return size
         for u in around:
             near[u] |= around
@@ -148,7 +166,12 @@ def _in_order(labels: Sequence[int], neighbours: list[set[int]], order: list[int
 
 
 def _greedy(
-    labels: Sequence[int], neighbours: list[set[int]], group: list[int], ties: Sequence[int], by_size: bool
+    labels: Sequence[int],
+    neighbours: list[set[int]],
+    group: list[int],
+    ties: Sequence[int],
+    by_size: bool,
+    hopeless: int = HOPELESS,
 ) -> Elimination | int:
     """Take the variable of the first group with the least (fill, size) or (size, fill), then the first one by ``ties``."""
     front = _Front(labels, neighbours)
@@ -160,7 +183,7 @@ def _greedy(
         key, v = heapq.heappop(heap)
         if key is not current[v]:  # an entry that later changes made obsolete
             continue
-        if front.size[v] > HOPELESS:
+        if front.size[v] > hopeless:
             return front.size[v]
         order.append(v)
         sizes.append(front.size[v])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from backfield.graph import Graph
-from backfield.inference.exact.elimination import TooLargeError, eliminate
+from backfield.inference.exact.elimination import Elimination, TooLargeError, eliminate
 from backfield.inference.exact.junction_tree import COPY, SUM_OUT, JunctionTree, free_scopes
 from backfield.inference.exact.table_memory import Plan
 from backfield.kernels.compile import kernel
@@ -54,6 +54,8 @@ class Products:
     graph : Graph
     limit : int
         Most entries of all tables.
+    order : Elimination, optional
+        An order of the variables with more than one label, by their places among them.
 
     Raises
     ------
@@ -61,9 +63,10 @@ class Products:
         Where more are needed.
     """
 
-    def __init__(self, graph: Graph, limit: int) -> None:
+    def __init__(self, graph: Graph, limit: int, order: Elimination | None = None) -> None:
         labels, scopes = free_scopes(graph)
-        order = eliminate(labels, scopes, cheap=CHEAP) if labels else None
+        if order is None and labels:
+            order = eliminate(labels, scopes, cheap=CHEAP)
         if order is not None and order.entries > limit:
             raise TooLargeError(order.entries)
         self.tree = JunctionTree(graph, order)

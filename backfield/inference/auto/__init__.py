@@ -1,0 +1,1 @@
+"""Exact where it fits, else bounds that tighten with time."""
