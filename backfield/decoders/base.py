@@ -16,6 +16,8 @@ class Decoder(Component):
     room: ClassVar[str] = "decoders"
     #: Looks at marginals; else at theta, and no inference is run.
     needs_marginals: ClassVar[bool] = True
+    #: Looks at marginals of factors, too; else the factor tables of ``mu`` may be left empty.
+    needs_factors: ClassVar[bool] = False
 
     def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
         """Return labels (n,), or what the decoder predicts instead.

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from backfield.api import infer
+from backfield.api import checked, infer
 from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Evidence, evidence
 from backfield.inference import Inference
-from backfield.inference.conditioned import Conditioned
+from backfield.inference.conditioned import Conditioned, beliefs_given
 from backfield.structures import Instance
 
 
@@ -26,9 +26,18 @@ def decode(
     graph = theta.graph
     outputs = _outputs(sample, graph)
     given = evidence(graph, sample.observed)
-    run = proba or decoder.needs_marginals
-    mu = infer(theta, method, observed=sample.observed, dtype=dtype).marginals if run else None
+    mu = None
+    if decoder.needs_marginals and decoder.needs_factors:
+        mu = infer(theta, method, observed=sample.observed, dtype=dtype).marginals
+    elif decoder.needs_marginals or proba:
+        mu = unary_marginals(theta, method, given, dtype)
     return _labels(decoder, theta, mu, given, outputs), None if mu is None else mu.unary
+
+
+def unary_marginals(theta: Potentials, method: Inference, given: Evidence | None, dtype: Any) -> Potentials:
+    """Return the marginals of the variables; the factor tables are left empty."""
+    theta = checked(theta, dtype)
+    return Potentials.from_flat(theta.graph, beliefs_given(method, theta, given), np.empty(0, theta.dtype))
 
 
 def _labels(
@@ -40,11 +49,19 @@ def _labels(
     if model.theta is None:
         return _original(given, np.empty(0, dtype=np.int64))
     part = None if outputs is None else outputs[given.restriction.kept_variables]
-    found = decoder.decode(model.theta, None if mu is None else given.restriction.select(mu), part)
+    found = decoder.decode(model.theta, None if mu is None else _selected(mu, given), part)
     if np.ndim(found) == 1 and len(found) == model.theta.graph.n_variables and np.asarray(found).dtype.kind in "iu":
         return _original(given, found)
     assert mu is not None
     return mu.unary
+
+
+def _selected(mu: Potentials, given: Evidence) -> Potentials:
+    """Return the marginals of the reduced model; factor tables that are empty become zeros."""
+    n_entries = len(given.restriction.target) - len(mu.unary_flat)
+    if len(mu.factors_flat) < n_entries:
+        mu = Potentials.from_flat(mu.graph, mu.unary_flat, np.zeros(n_entries, mu.unary_flat.dtype))
+    return given.restriction.select(mu)
 
 
 def _outputs(sample: Instance, graph: Graph) -> np.ndarray | None:

@@ -12,9 +12,10 @@ from backfield.api import infer
 from backfield.data.labels import is_known
 from backfield.data.sequences import is_lazy
 from backfield.estimators._assembly import Assembler
-from backfield.estimators._decode import decode
+from backfield.estimators._decode import decode, unary_marginals
 from backfield.estimators._located import located
 from backfield.graph import Potentials
+from backfield.graph.conditioning import evidence
 from backfield.inference import Result
 from backfield.structures import Instance, Structure
 from backfield.training.execution.cluster import Cluster
@@ -48,8 +49,10 @@ class Predictor:
 
     def marginals(self, x: Any, number: int) -> Any:
         """Return the marginals of an entry of X, in its shape."""
-        sample = self.sample(x, number)
-        return self._shaped(self.infer(sample, number).unary, sample)
+        sample, settings = self.sample(x, number), self.assembler.settings
+        theta = self.theta(sample, number)
+        given = evidence(theta.graph, sample.observed)
+        return self._shaped(unary_marginals(theta, settings.inference, given, settings.dtype).unary, sample)
 
     def both(self, x: Any, number: int) -> tuple[Any, Any]:
         """Return labels and marginals of an entry of X."""

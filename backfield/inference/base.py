@@ -90,6 +90,10 @@ class Inference(Component):
         """Whether the method runs on the groups of ``theta`` as they are; for others they are written out as tables."""
         return theta.has_tables_only
 
+    def beliefs(self, theta: Potentials) -> np.ndarray:
+        """Return the marginals of the variables alone, flat as the unary tables: all that predictions need."""
+        return self.infer(theta).marginals.unary_flat
+
     def sees_bad_numbers(self, graph: Graph) -> bool:
         """Whether the method itself asks potentials to ``verify`` where they are not finite or huge."""
         return False
@@ -151,6 +155,16 @@ class IterativeInference(Inference):
         run.marginals = run.marginals.astype(theta.dtype)  # an engine may have computed in a wider type
         return run
 
+    def beliefs(self, theta: Potentials) -> np.ndarray:
+        """Iterate and return the marginals of the variables; marginals of factors, log Z and residuals are left out."""
+        engine = self.bind(theta)
+        state = engine.init()
+        if self.tol is None:
+            engine.sweeps(state, 0, self.n_iter)
+        else:
+            self._warn(self.iterate(engine, state))
+        return engine.beliefs(state).astype(theta.dtype, copy=False)
+
     def iterate(self, engine: Engine, state: np.ndarray) -> list[float]:
         """Sweep ``state`` in place, ``n_iter`` times or until ``tol``; return the changes of marginals and messages."""
         if self.tol is None:
@@ -177,15 +191,9 @@ class IterativeInference(Inference):
     def result(self, engine: Engine, state: np.ndarray, residuals: list[float]) -> Result:
         """Read the result off a state."""
         mu = engine.marginals(state)
+        self._warn(residuals)
         residual = residuals[-1] if residuals else np.inf
         converged = residual < (self.tol if self.tol is not None else DEFAULT_TOLERANCE)
-        if self.tol is not None and not converged:
-            warnings.warn(
-                # No figures in the text: Python shows the same warning once, not for every image of a data set.
-                f"{self!r} stopped before its marginals changed by less than tol; give more n_iter, or damping.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
         value, bound = self.bounded(engine, state, float(np.real(engine.value(state, mu))), bool(converged))
         return Result(
             marginals=mu,
@@ -196,6 +204,16 @@ class IterativeInference(Inference):
             residual=float(residual),
             residuals=residuals,
         )
+
+    def _warn(self, residuals: list[float]) -> None:
+        """Warn where the changes of the marginals have not come below ``tol``."""
+        if self.tol is not None and not (residuals and residuals[-1] < self.tol):
+            warnings.warn(
+                # No figures in the text: Python shows the same warning once, not for every image of a data set.
+                f"{self!r} stopped before its marginals changed by less than tol; give more n_iter, or damping.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
 
 
 class Progress:

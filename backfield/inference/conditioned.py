@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Evidence, Restriction
@@ -75,3 +77,12 @@ def infer_given(method: Inference, theta: Potentials, evidence: Evidence | None)
     if model.restriction is None:
         return run
     return replace(run, marginals=model.expand(run.marginals), log_partition=run.log_partition + float(model.constant.real))
+
+
+def beliefs_given(method: Inference, theta: Potentials, evidence: Evidence | None) -> np.ndarray:
+    """Return the marginals of the variables alone, flat, of ``theta`` given evidence."""
+    model = Conditioned(theta, evidence, method)
+    if model.theta is not None and model.restriction is None:
+        return method.beliefs(model.theta)
+    mu = None if model.theta is None else method.infer(model.theta).marginals
+    return model.expand(mu).astype(theta.dtype).unary_flat
