@@ -26,7 +26,7 @@ def test_a_grid(kept):
 def test_a_chain_of_named_features(kept):
     crf = bf.load(FOLDER / "chain.bf")
     assert type(crf) is bf.ChainCRF and "word=dog" in crf.feature_names_
-    X = [[{"word": word, "bias": 1.0} for word in "a dog ran home".split()]]
+    X = [[{"word": word, "bias": 1.0} for word in ("a", "dog", "ran", "home")]]
     np.testing.assert_array_equal(crf.predict(X)[0], kept["chain.labels"])
     np.testing.assert_allclose(crf.predict_proba(X)[0], kept["chain.proba"], atol=1e-12)
 
