@@ -30,7 +30,7 @@ from backfield.inference.base import ExactInference, Inference, IterativeInferen
 from backfield.inference.conditioned import Conditioned, infer_given
 from backfield.kernels.compile import kernel
 from backfield.objectives import Objective, Setting, Target
-from backfield.training.execution.threads import map_in_order
+from backfield.training.execution.threads import keep_freed_memory, map_in_order
 
 #: Step of the derivative by complex numbers: (f(x + i h)).imag / h has no rounding error of a difference.
 STEP = 1e-100
@@ -102,6 +102,7 @@ class Tables:
 
     def map(self, function: Callable[[int], Any]) -> list[Any]:
         """Return the results of all examples."""
+        keep_freed_memory(max((16 * graph.n_variables for graph in self.graphs), default=0))
         if len(self.graphs) == 1:
             return [function(0)]
         return map_in_order(function, len(self.graphs), self.n_jobs)

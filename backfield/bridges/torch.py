@@ -40,7 +40,6 @@ from backfield.graph.potentials import _factor_shapes
 from backfield.inference.base import IterativeInference
 from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
 from backfield.registry import get
-from backfield.training.execution.threads import _keep_freed_memory
 
 _warned_of_copies = False
 
@@ -94,7 +93,6 @@ class CRFLayer(torch.nn.Module):
         self.inference = get("inference", inference)
         self.gradient = None if gradient in (None, "direct") else get("gradients", gradient)
         self.n_jobs = n_jobs
-        _keep_freed_memory()
         self._grids: dict[tuple[int, int, int], Graph] = {}
         self._objectives: dict[str, tuple[Objective, Setting]] = {}
         self._read: dict[Any, _Batch] = {}

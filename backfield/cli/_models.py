@@ -81,15 +81,16 @@ def quiet_cluster(cluster: str | None) -> Iterator[None]:
         return
     import logging
 
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    for name in ("distributed.client", "distributed.core", "distributed.comm", "distributed.nanny", "distributed.worker"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    names = ("", ".client", ".core", ".comm", ".nanny", ".worker")
+    loggers = [logging.getLogger(f"distributed{name}") for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def settings_of(model: Any, made: Preprocessing | None = None) -> dict[str, str]:

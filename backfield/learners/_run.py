@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -104,8 +106,8 @@ class Run:
             probe(self._path)
         except OSError as error:
             raise self._unwritable(error) from error
-        watched = {} if self.validation is None else self.validation.fingerprint()
-        self.identity |= self.problem.fingerprint() | {f"validation {key}": text for key, text in watched.items()}
+        watched = "" if self.validation is None else json.dumps(self.validation.fingerprint())
+        self.identity |= self.problem.fingerprint() | {"validation": f"{zlib.crc32(watched.encode()):08x}"}
         if not resume:
             return None
         if not self._path.exists():

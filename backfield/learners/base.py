@@ -24,7 +24,7 @@ from backfield.errors import InputError
 from backfield.learners._run import Callback, Ending, Fit, Restored, Row, Run
 from backfield.objectives import MaxMargin
 from backfield.registry import Component
-from backfield.training.protocols import HasExamples, HasHessianVector, HasOracle, HasValue, Minimisable
+from backfield.training.protocols import HasExamples, HasGram, HasHessianVector, HasOracle, HasValue, Minimisable
 
 
 class Need(NamedTuple):
@@ -43,6 +43,10 @@ NEEDS: dict[type, Need] = {
     HasHessianVector: Need(
         lambda info: info.integrable and info.smooth,
         "{learner} needs second derivatives, which {objective} does not have; use sgd or ascent.",
+    ),
+    HasGram: Need(
+        lambda info: True,
+        "{learner} needs the second moments of features, which {objective} does not have; use lbfgs or sgd.",
     ),
     HasOracle: Need(
         lambda info: isinstance(info, MaxMargin),

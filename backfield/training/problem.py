@@ -28,7 +28,7 @@ from backfield.training.evaluators.general import second_order
 from backfield.training.examples import Example
 from backfield.training.execution import sum_over_chunks
 from backfield.training.execution.cluster import Cluster, Shared
-from backfield.training.execution.threads import N_CHUNKS, chunk_bounds
+from backfield.training.execution.threads import N_CHUNKS, chunk_bounds, keep_freed_memory
 from backfield.training.fingerprint import example_digests, summary
 from backfield.training.margin import Plane, worst_height, worst_plane
 from backfield.training.protocols import Evaluation, Gram
@@ -206,6 +206,7 @@ class Problem:
         n_chunks = self.evaluator.n_chunks(self.n_chunks, self.n_examples if batch is None else len(batch))
         if self.shared is not None:
             return self.shared.fold(function, add, batch, *arguments, n_chunks=n_chunks)
+        keep_freed_memory(self.task.n_bytes)
         chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
 
         def evaluate(first: int, last: int) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import backfield as bf
 from backfield.errors import InputError
 from backfield.learners import LBFGS, SGD
 from backfield.learners._checkpoint import read_checkpoint, write_checkpoint
@@ -279,3 +280,63 @@ def test_interrupted_while_writing(tmp_path, monkeypatch):
         write_checkpoint(path, {"w": np.ones(3)}, {"a": 2.5})
     arrays, content = read_checkpoint(path)
     assert not arrays["w"].any() and content == {"a": 1.5} and list(tmp_path.iterdir()) == [path]
+
+
+def _images(seed=0):
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(6, 7, 2)) for _ in range(5)]
+    return X, [(x[..., 0] > 0).astype(int) for x in X]
+
+
+CHANGES = {
+    "examples": lambda X, Y: (([*X[:-1], X[-1] + 1e-9], Y), {}, {}),
+    "labels": lambda X, Y: ((X, [*Y[:-1], 1 - Y[-1]]), {}, {}),
+    "weights of examples": lambda X, Y: ((X, Y), {}, {"sample_weight": [2, 1, 1, 1, 1]}),
+    "l2": lambda X, Y: ((X, Y), {"l2": 0.5}, {}),
+    "inference": lambda X, Y: ((X, Y), {"inference": "tree_reweighted(n_iter=6)"}, {}),
+    "gradient": lambda X, Y: ((X, Y), {"gradient": "perturbation"}, {}),
+    "objective": lambda X, Y: ((X, Y), {"loss": "surrogate_likelihood"}, {}),
+    "dtype": lambda X, Y: ((X, Y), {"dtype": "float32"}, {}),
+    "energies": lambda X, Y: ((X, Y), {"pairwise": "constant"}, {}),
+    "n_chunks": lambda X, Y: ((X, Y), {}, {"n_chunks": 2}),
+    "validation": lambda X, Y: ((X, Y), {}, {"validation": (X[:2], Y[:2])}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_other_data_or_settings_are_refused_by_name(what, tmp_path):
+    def model(**settings):
+        return bf.GridCRF(**{"learner": "lbfgs(max_iter=4)", "dtype": "float64", **settings})
+
+    path, (X, Y) = tmp_path / "fit.ckpt", _images()
+    whole = model().fit(X, Y, checkpoint=path)
+    before = path.read_bytes()
+    data, settings, options = CHANGES[what](X, Y)
+    with pytest.raises(InputError, match=f"the checkpoint .* has {what} .* and this fit has .*; they cannot be joined"):
+        model(**settings).fit(*data, checkpoint=path, resume=True, **options)
+    assert path.read_bytes() == before
+    again = model(n_jobs=2).fit([x.copy() for x in X], Y, checkpoint=path, resume=True)
+    assert again.weights_.tobytes() == whole.weights_.tobytes()
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    path, (X, Y) = tmp_path / "fit.ckpt", _images()
+    bf.GridCRF(learner="lbfgs(max_iter=2)").fit(X, Y, checkpoint=path)
+    monkeypatch.setattr("backfield.training.fingerprint.__version__", "99")
+    with pytest.raises(InputError, match=r"has version '.*' and this fit has '99'"):
+        bf.GridCRF(learner="lbfgs(max_iter=2)").fit(X, Y, checkpoint=path, resume=True)
+
+
+def test_the_command_line_refuses_to_resume_with_other_data(tmp_path, capsys):
+    from backfield.cli.app import run
+
+    for name, seed in (("one", 0), ("two", 1)):
+        X, Y = _images(seed)
+        np.savez(tmp_path / f"{name}.npz", images=np.stack(X), masks=np.stack(Y))
+    options = ["--checkpoint", str(tmp_path / "c"), "-o", str(tmp_path / "m.bf"), "--learner", "lbfgs(max_iter=3)"]
+    assert run(["fit", str(tmp_path / "one.npz"), "--model", "grid", *options]) == 0
+    capsys.readouterr()
+    assert run(["fit", str(tmp_path / "two.npz"), "--model", "grid", *options, "--resume"]) == 2
+    assert "has examples" in capsys.readouterr().err
+    assert run(["fit", str(tmp_path / "one.npz"), "--model", "grid", *options, "--resume", "--l2", "0.5"]) == 2
+    assert "has l2 '0.001' and this fit has '0.5'" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,12 @@ class Task:
     def in_memory(self) -> bool:
         """Whether the examples are in memory here; others are asked for one at a time."""
         return isinstance(self.examples, list)
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Bytes of the largest arrays that an evaluation makes and frees: a gradient, or the tables of an example."""
+        widest = max((block.n_outputs for block in self.layout.blocks), default=1)
+        return max(8 * self.n_weights, int(self.labelled.max(initial=0)) * widest * self.dtype.itemsize)
 
     def size(self, labelled: np.ndarray) -> int:
         """Return what sums over examples are divided by: labelled variables, or examples where each has one number."""

@@ -21,6 +21,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,8 +30,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from backfield.errors import ClusterError, InputError
-from backfield.training.execution.threads import N_CHUNKS, _keep_freed_memory, chunk_bounds, one_blas_thread
-from backfield.training.execution.tree import Node, join, total
+from backfield.training.execution.threads import N_CHUNKS, Node, chunk_bounds, join, one_blas_thread, set_malloc, total
 
 #: Seconds within which a scheduler must answer.
 TIMEOUT = 5.0
@@ -268,7 +268,7 @@ def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Set a worker to compute as threads on one machine do."""
-    _keep_freed_memory()  # Dask sets glibc to hand every free page back at once
+    set_malloc()  # Dask sets glibc to hand every free page back at once
     with one_blas_thread():
         yield
 
@@ -375,12 +375,13 @@ def _reason(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-_ACTIVE: list[Cluster] = []
+#: Of the thread (or task) that has opened it: a fit in another one does not use it, and does not die with it.
+_ACTIVE: ContextVar[Cluster | None] = ContextVar("active cluster", default=None)
 
 
 def active() -> Cluster | None:
-    """Return the cluster that a ``using`` has opened, if any."""
-    return _ACTIVE[-1] if _ACTIVE else None
+    """Return the cluster that a ``using`` around the caller has opened, if any."""
+    return _ACTIVE.get()
 
 
 @contextmanager
@@ -389,10 +390,10 @@ def using(cluster: Any) -> Iterator[Cluster | None]:
     if cluster is None:
         yield active()
         return
-    opened = open_cluster(cluster)
-    _ACTIVE.append(opened)
+    workers = open_cluster(cluster)
+    token = _ACTIVE.set(workers)
     try:
-        yield opened
+        yield workers
     finally:
-        _ACTIVE.remove(opened)
-        opened.close()
+        _ACTIVE.reset(token)
+        workers.close()

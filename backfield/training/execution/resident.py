@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from backfield.training.execution.cluster import Shared, clear_errors, one_thread
-from backfield.training.execution.threads import chunk_bounds, sum_over_chunks
-from backfield.training.execution.tree import Node, join, total
+from backfield.training.execution.threads import Node, chunk_bounds, join, sum_over_chunks, total
 
 #: Bytes of arguments, and steps, after which states are brought here and sent out anew: till then Dask remembers them all.
 REMEMBERED_BYTES, REMEMBERED_STEPS = 1 << 26, 50

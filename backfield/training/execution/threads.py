@@ -2,6 +2,13 @@
 
 Examples are cut into a fixed number of chunks. Each chunk is summed in order, in one thread, with one thread for BLAS;
 the sums of chunks are added in a fixed binary tree over the chunk's number. At most log2(chunks) partial sums are alive.
+
+A node (start, height) of the tree is the sum of chunks start .. start + 2^height - 1, start a multiple of 2^height; at the
+right end, where the number of chunks is no power of two, the nodes that are left are added from the right. Which chunks are
+computed where changes nothing: whoever holds both children of a node adds them, and the bytes are the same.
+
+Two things are the process's and not a fit's: the number of BLAS threads, which is counted (the last sum to end restores it),
+and how glibc treats freed memory, which cannot be restored (:func:`keep_freed_memory` says when it is changed).
 """
 
 from __future__ import annotations
@@ -14,14 +21,69 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock, local
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from threadpoolctl import ThreadpoolController
-
-from backfield.training.execution.tree import Node, join, total
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
 N_CHUNKS = 64
+#: Bytes of an array from which on glibc would hand its memory back whenever it is freed.
+LARGE = 2**15
+
+
+class _BlasLimit:
+    """One BLAS thread for as long as anybody needs it: the first to enter sets the limit, the last to leave restores it."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.count = 0  # of all threads
+        self.own = local()  # of each
+        self.limits: Any = None
+
+    def enter(self) -> None:
+        """Set the limit, unless it is set."""
+        with self.lock:
+            if self.count == 0:
+                with _any_thread_may_set():
+                    self.limits = _libraries().limit(limits=1)
+            self.count += 1
+        self.own.count = self._own() + 1
+
+    def leave(self) -> None:
+        """Restore the number of threads, if nobody is left."""
+        self.own.count = self._own() - 1
+        with self.lock:
+            self.count -= 1
+            if self.count == 0:
+                self._restore()
+
+    def _own(self) -> int:
+        return int(getattr(self.own, "count", 0))
+
+    def after_fork(self) -> None:
+        """Forget the parent's other threads: a child has none of them, and nobody would leave for them."""
+        self.lock = Lock()
+        if self.count and not self._own():
+            self._restore()
+        self.count = self._own()
+
+    def _restore(self) -> None:
+        with _any_thread_may_set():
+            self.limits.restore_original_limits()
+
+
+@contextmanager
+def _any_thread_may_set() -> Iterator[None]:
+    """Let this thread set the number of BLAS threads, and others after it.
+
+    Since 3.8, threadpoolctl lets the first thread alone set that of OpenBLAS, and ignores all others silently.
+    """
+    clear = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    clear(force=True)
+    try:
+        yield
+    finally:
+        clear(force=True)
 
 
 @cache
@@ -29,34 +91,39 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()  # looks at every loaded library: once is enough
 
 
-_limited = local()
+_blas_limit = _BlasLimit()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Let BLAS use one thread, so that its sums have the same bytes everywhere.
 
-    Setting and restoring the limit takes a tenth of a small step of sgd; inside itself it does nothing, so that learners of
-    many small steps enter it once.
+    The number of BLAS threads is one of the process: while a fit runs in one thread, BLAS has one thread in all of them.
+    Setting and restoring it takes a tenth of a small step of sgd; inside itself it only counts, so that learners of many
+    small steps enter it once.
     """
-    if getattr(_limited, "inside", False):
+    _blas_limit.enter()
+    try:
         yield
-        return
-    with _libraries().limit(limits=1):
-        _limited.inside = True
-        try:
-            yield
-        finally:
-            _limited.inside = False
+    finally:
+        _blas_limit.leave()
+
+
+def keep_freed_memory(n_bytes: int) -> None:
+    """Ask glibc to keep freed arrays instead of handing them back to the system, where arrays of ``n_bytes`` come and go.
+
+    This holds for the whole process and cannot be undone, so it is done only where it pays: for large arrays, which would
+    be mapped and unmapped at every evaluation (on images of 100x100 that is 47,000 page faults and half of the time; two
+    threads that do so wait for each other and are no faster than one). Whoever sets glibc's own variables
+    (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``) has chosen, and nothing is changed.
+    """
+    if n_bytes >= LARGE and not os.environ.keys() & {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}:
+        set_malloc()
 
 
 @cache
-def _keep_freed_memory() -> None:
-    """Ask glibc to keep freed arrays instead of handing them back to the system.
-
-    Two threads that map and unmap the same arrays at every evaluation wait for each other in the kernel: on 16 images of
-    100x100 two threads were no faster than one, and 1.46 times as fast with this.
-    """
+def set_malloc() -> None:
+    """Let glibc keep up to 512 MB of freed memory, and take arrays of up to 32 MB from it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # not glibc
@@ -76,7 +143,6 @@ def sum_over_chunks(
 ) -> T:
     """Return the tree sum of ``evaluate(first, last)`` over the chunks of ``range(n)``."""
     bounds = chunk_bounds(n, n_chunks)
-    _keep_freed_memory()
     with one_blas_thread():
         if len(bounds) == 1:
             return evaluate(*bounds[0])
@@ -89,7 +155,6 @@ def map_in_order(function: Callable[[int], T], n: int, n_jobs: int) -> list[T]:
     """Return ``[function(0), ..., function(n - 1)]``, computed by ``n_jobs`` threads."""
     if n_jobs <= 1 or n <= 1:
         return [function(k) for k in range(n)]
-    _keep_freed_memory()
     return list(_pool(n_jobs).map(function, range(n)))
 
 
@@ -107,6 +172,38 @@ def in_order(evaluate: Callable[[int, int], T], bounds: list[tuple[int, int]], n
         finally:  # after an error, or when nobody wants the rest
             for future in waiting:
                 future.cancel()
+
+
+class Node(NamedTuple, Generic[T]):
+    """The sum of 2^height chunks from ``start`` on."""
+
+    start: int
+    height: int
+    value: T
+
+
+def join(nodes: Iterable[Node[T]], add: Callable[[T, T], T]) -> list[Node[T]]:
+    """Add nodes, given in rising order, as far as the tree allows, as they come."""
+    stack: list[Node[T]] = []
+    for node in nodes:
+        while stack and _are_siblings(stack[-1], node):
+            left = stack.pop()
+            node = Node(left.start, node.height + 1, add(left.value, node.value))
+        stack.append(node)
+    return stack
+
+
+def _are_siblings(left: Node[T], right: Node[T]) -> bool:
+    size = 1 << left.height
+    return left.height == right.height and left.start + size == right.start and left.start % (2 * size) == 0
+
+
+def total(nodes: list[Node[T]], add: Callable[[T, T], T]) -> T:
+    """Return the sum of all chunks from nodes that are joined."""
+    value = nodes[-1].value
+    for node in nodes[-2::-1]:
+        value = add(node.value, value)
+    return value
 
 
 def tree_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
@@ -174,3 +271,4 @@ def _pool(n_jobs: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_blas_limit.after_fork)

@@ -1,10 +1,13 @@
 """The sum over chunks: one tree for any number of threads, and errors that end it."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from backfield.training.execution.threads import chunk_bounds, one_blas_thread, sum_over_chunks, tree_sum
 
@@ -69,3 +72,81 @@ def test_one_blas_thread_holds_until_the_outermost_one_is_left():
 
 def _blas_threads() -> set[int]:
     return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+
+def test_the_last_thread_to_leave_restores_the_blas_threads():
+    inside, leave, seen = threading.Barrier(3), [threading.Event(), threading.Event()], []
+
+    def hold(k):
+        with one_blas_thread():
+            inside.wait(30)
+            leave[k].wait(30)
+            seen.append(_blas_threads())
+
+    with threadpool_limits(limits=3, user_api="blas"):
+        before = _blas_threads()
+        threads = [threading.Thread(target=hold, args=(k,)) for k in range(2)]
+        for thread in threads:
+            thread.start()
+        inside.wait(30)
+        for k in range(2):
+            leave[k].set()
+            threads[k].join(30)
+        assert seen == [{1}, {1}]
+        assert _blas_threads() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("own", [False, True])
+def test_a_child_that_is_forked_during_a_fit_has_its_blas_threads(own):
+    """The parent's other threads do not hold the limit in the child, its own one does until it leaves."""
+    code = """
+import os, sys, threading
+from threadpoolctl import threadpool_info, threadpool_limits
+from backfield.training.execution.threads import one_blas_thread
+def count():
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+import numpy
+own = sys.argv[1] == "True"
+inside, done = threading.Event(), threading.Event()
+def hold():
+    with one_blas_thread():
+        inside.set()
+        done.wait(60)
+with threadpool_limits(limits=3, user_api="blas"):
+    before = count()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait(30)
+    limit = one_blas_thread()
+    if own:
+        limit.__enter__()
+    child = os.fork()
+    if child == 0:
+        good = count() == ({1} if own else before)
+        if own:
+            limit.__exit__(None, None, None)
+            good = good and count() == before
+        os._exit(0 if good else 1)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(own)], timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize(("size", "variable", "expected"), [(4, False, 0), (100, False, 1), (100, True, 0)])
+def test_glibc_is_asked_to_keep_memory_only_where_arrays_are_large(size, variable, expected):
+    code = f"""
+import numpy as np
+import backfield as bf
+from backfield.training.execution.threads import set_malloc
+assert set_malloc.cache_info().currsize == 0
+X = [np.random.default_rng(0).normal(size=({size}, {size}, 2)) for _ in range(2)]
+bf.GridCRF(learner="sgd(epochs=1)", start="zero", n_jobs=2).fit(X, [(x[..., 0] > 0).astype(int) for x in X])
+assert set_malloc.cache_info().currsize == {expected}
+"""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    environment |= {"MALLOC_TRIM_THRESHOLD_": "131072"} if variable else {}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=300).returncode == 0

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from backfield.training.execution.threads import tree_sum
-from backfield.training.execution.tree import Node, join, total
+from backfield.training.execution.threads import Node, join, total, tree_sum
 
 
 def add(a, b):

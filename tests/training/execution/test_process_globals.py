@@ -1,0 +1,77 @@
+"""Fits in several threads at once, beside a cluster: the same bytes, and a process that is as it was."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import backfield as bf
+from backfield.training.execution.cluster import active, using
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(9, 11, 40)).astype(np.float32) for _ in range(6)]
+    return X, [(x[:, :, 0] > 0).astype(np.int64) for x in X]
+
+
+def fit(learner="lbfgs(max_iter=5)", n_jobs=1, **options):
+    return bf.GridCRF(learner=learner, n_jobs=n_jobs).fit(*data(), **options).weights_.tobytes()
+
+
+def blas_threads():
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
+LEARNERS = ["lbfgs(max_iter=5)", "sgd(epochs=2)"]
+
+
+def test_four_threads_at_once_give_the_same_bytes_and_leave_blas_as_it_was():
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = blas_threads()
+        alone = {learner: fit(learner) for learner in LEARNERS}
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [(learner, pool.submit(fit, learner, n_jobs)) for learner in LEARNERS for n_jobs in (1, 2) * 2]
+            assert all(job.result() == alone[learner] for learner, job in jobs)
+        assert blas_threads() == before
+
+
+def test_a_fit_without_a_cluster_never_uses_that_of_another_thread():
+    pytest.importorskip("distributed")
+    expected, found = fit(), []
+
+    def beside():
+        found.append(active())
+        found.append(fit())
+
+    with using("local:1") as cluster:
+        assert active() is cluster
+        threads = [threading.Thread(target=beside) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        on_workers = fit()
+        for thread in threads:
+            thread.join(120)
+        assert active() is cluster
+    assert active() is None
+    assert found.count(None) == 3 and found.count(expected) == 3 and on_workers == expected
+
+
+def test_logger_levels_are_restored():
+    pytest.importorskip("distributed")
+    from backfield.cli._models import quiet_cluster
+
+    def levels():
+        names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+        handlers = [handler.level for handler in logging.getLogger("distributed").handlers]
+        return {name: logging.getLogger(name).level for name in names}, handlers
+
+    with using("local:1"):
+        pass
+    before = levels()
+    with quiet_cluster("local:1"), using("local:1"):
+        assert logging.getLogger("distributed.worker").level > logging.CRITICAL
+    assert levels() == before
