@@ -18,29 +18,38 @@ import numpy as np
 
 from backfield.graph.graph import Graph
 from backfield.graph.potentials import Potentials
-from backfield.kernels.compile import exact_kernel, inlined
+from backfield.kernels.compile import exact_kernel
+
+# Columns of a plan, one row for each factor that touches a fixed variable: its table, the variable that gets its numbers
+# (the free one, where there is one), the entry at the fixed labels, the steps of the free and the fixed variable of a pair.
+FACTOR, FIRST, LAST, FREE, START, LABELS, BASE, STEP, OTHERS, ACROSS = range(10)
 
 
 class Clamp:
-    """The fixed variables of a graph: ``label`` (n,), -1 = not fixed; ``factors`` are those that touch one of them."""
+    """The fixed variables of a graph: ``label`` (n,), -1 = not fixed."""
 
     def __init__(self, graph: Graph, label: np.ndarray) -> None:
         self.graph, self.label = graph, label
-        self.variables = np.flatnonzero(label >= 0)
-        self.factors = _touched(graph.layout, self.label, self.variables)
+        fixed = label >= 0
+        self.variables = np.flatnonzero(fixed)
+        self.plan = _plan(graph.layout, label, fixed)
+        self._fixed = graph.layout, label, self.variables, self.plan
+
+    @property
+    def factors(self) -> np.ndarray:
+        """The factors that touch a fixed variable."""
+        return self.plan[:, FACTOR]
 
     def apply(self, theta: Potentials) -> Potentials:
         """Return theta'."""
         out = Potentials.from_flat(self.graph, theta.unary_flat.copy(), theta.factors_flat.copy())
         tables = theta.unary_flat, theta.factors_flat, out.unary_flat, out.factors_flat
-        _apply(self.graph.layout, self.label, self.variables, self.factors, *tables)
+        _apply(*self._fixed, *tables)
         return out
 
     def adjoint(self, d_theta: Potentials) -> Potentials:
         """Return the adjoint of theta from that of theta', which is used up; forbidden entries get zero."""
-        rows = np.empty(len(self.variables), d_theta.dtype)
-        tables = d_theta.unary_flat, d_theta.factors_flat
-        _adjoint(self.graph.layout, self.label, self.variables, self.factors, *tables, rows)
+        _adjoint(*self._fixed, d_theta.unary_flat, d_theta.factors_flat)
         return d_theta
 
     def set_beliefs(self, mu: np.ndarray) -> np.ndarray:
@@ -52,7 +61,7 @@ class Clamp:
         """Return the marginals of theta from those of theta', which are used up; factor tables may be empty."""
         self.set_beliefs(mu.unary_flat)
         if mu.factors_flat.size:
-            _collect(self.graph.layout, self.label, self.factors, mu.factors_flat)
+            _collect(self.graph.layout, self.label, self.plan, mu.factors_flat)
         return mu
 
     def expand_vjp(self, d_mu: Potentials) -> Potentials:
@@ -60,7 +69,7 @@ class Clamp:
         unary, factors = d_mu.unary_flat.copy(), d_mu.factors_flat.copy()
         _clear_rows(self.graph.layout, self.variables, unary)
         if factors.size:
-            _broadcast(self.graph.layout, self.label, self.factors, d_mu.factors_flat, factors)
+            _broadcast(self.graph.layout, self.label, self.plan, d_mu.factors_flat, factors)
         return Potentials.from_flat(d_mu.graph, unary, factors)
 
 
@@ -92,41 +101,49 @@ def _fixed_labels(counts, unary):
 
 
 @exact_kernel
-def _touched(layout, label, variables):
-    """Return the factors of fixed variables, each once: at the first fixed variable of its scope."""
+def _plan(layout, label, fixed):
+    """Compile the factors that touch a fixed variable; all are looked at, in the order in which they lie in memory."""
+    scope_ptr, scope, stride, counts = layout.scope_ptr, layout.scope, layout.stride, layout.labels
+    table_ptr, var_ptr = layout.table_ptr, layout.var_ptr
+    touched = np.zeros(len(scope_ptr) - 1, np.bool_)
     size = 0
-    for i in variables:
-        size += layout.inc_ptr[i + 1] - layout.inc_ptr[i]
-    out = np.empty(size, np.int64)
+    for c in range(len(touched)):
+        for k in range(scope_ptr[c], scope_ptr[c + 1]):
+            touched[c] |= fixed[scope[k]]
+        size += touched[c]
+    plan = np.empty((size, 10), np.int64)
     size = 0
-    for i in variables:
-        for s in range(layout.inc_ptr[i], layout.inc_ptr[i + 1]):
-            k = layout.inc[s]
-            c = layout.slot_factor[k]
-            first = True
-            for before in range(layout.scope_ptr[c], k):
-                first &= label[layout.scope[before]] < 0
-            if first:
-                out[size] = c
-                size += 1
-    return out[:size].copy()
+    for c in range(len(touched)):
+        if not touched[c]:
+            continue
+        start, stop = scope_ptr[c], scope_ptr[c + 1]
+        free, step, own, base = 0, 0, start, table_ptr[c]
+        for k in range(start, stop):
+            x = label[scope[k]]
+            if x < 0:
+                free += 1
+                step = stride[k]
+                own = k
+            else:
+                base += x * stride[k]
+        plan[size, FACTOR] = c
+        plan[size, FIRST] = table_ptr[c]
+        plan[size, LAST] = table_ptr[c + 1]
+        plan[size, FREE] = free
+        plan[size, BASE] = base
+        plan[size, STEP] = step
+        plan[size, START] = var_ptr[scope[own]]
+        plan[size, LABELS] = counts[scope[own]]
+        plan[size, OTHERS] = 0  # where the factor is not a pair with one free variable
+        if free == 1 and stop - start == 2:
+            other = 2 * start + 1 - own
+            plan[size, OTHERS] = counts[scope[other]]
+            plan[size, ACROSS] = stride[other]
+        size += 1
+    return plan
 
 
-@inlined
-def _free(layout, label, c):
-    """Return the number of free variables of a factor, the slot of the last of them, and the first entry at the labels."""
-    count, slot, base = 0, -1, layout.table_ptr[c]
-    for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
-        x = label[layout.scope[k]]
-        if x < 0:
-            count += 1
-            slot = k
-        else:
-            base += x * layout.stride[k]
-    return count, slot, base
-
-
-@inlined
+@exact_kernel
 def _source(layout, label, c, e):
     """Return the entry of a table at the labels of the fixed variables and, of the others, those of entry ``e``."""
     at = e
@@ -138,47 +155,44 @@ def _source(layout, label, c, e):
 
 
 @exact_kernel
-def _apply(layout, label, variables, factors, theta_u, theta_c, unary, tables):
+def _apply(layout, label, variables, plan, theta_u, theta_c, unary, tables):
     for i in variables:
-        unary[layout.var_ptr[i] : layout.var_ptr[i + 1]] = theta_u[layout.var_ptr[i] + label[i]]
-    for c in factors:
-        count, slot, base = _free(layout, label, c)
-        first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
-        if count > 1:
+        for a in range(layout.var_ptr[i], layout.var_ptr[i + 1]):
+            unary[a] = theta_u[layout.var_ptr[i] + label[i]]
+    zero = tables.dtype.type(0)
+    for g in range(len(plan)):
+        first, last = plan[g, FIRST], plan[g, LAST]
+        if plan[g, FREE] > 1:
             for e in range(first, last):
-                tables[e] = theta_c[_source(layout, label, c, e)]
-            continue
-        # A fixed variable has one number, in all entries of its row.
-        i = layout.scope[layout.scope_ptr[c] if count == 0 else slot]
-        step = 0 if count == 0 else layout.stride[slot]
-        for x in range(layout.labels[i]):
-            unary[layout.var_ptr[i] + x] += theta_c[base + x * step]
-        tables[first:last] = tables.dtype.type(0)
+                tables[e] = theta_c[_source(layout, label, plan[g, FACTOR], e)]
+        else:  # a fixed variable has one number, in all entries of its row
+            start, base, step = plan[g, START], plan[g, BASE], plan[g, STEP]
+            for x in range(plan[g, LABELS]):
+                unary[start + x] += theta_c[base + x * step]
+            for e in range(first, last):
+                tables[e] = zero
 
 
 @exact_kernel
-def _adjoint(layout, label, variables, factors, d_unary, d_tables, rows):
+def _adjoint(layout, label, variables, plan, d_unary, d_tables):
     """Do the transpose of ``_apply`` in place."""
     zero = d_unary.dtype.type(0)
-    for v in range(len(variables)):
-        i = variables[v]
-        rows[v] = d_unary[layout.var_ptr[i] : layout.var_ptr[i + 1]].sum()
-        d_unary[layout.var_ptr[i] : layout.var_ptr[i + 1]] = zero
-        d_unary[layout.var_ptr[i] + label[i]] = rows[v]
-    for c in factors:
-        count, slot, base = _free(layout, label, c)
-        first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
-        if count > 1:
-            _sum_to_source(layout, label, c, d_tables)
+    for i in variables:
+        total = zero
+        for a in range(layout.var_ptr[i], layout.var_ptr[i + 1]):
+            total += d_unary[a]
+            d_unary[a] = zero
+        d_unary[layout.var_ptr[i] + label[i]] = total
+    for g in range(len(plan)):
+        first, last = plan[g, FIRST], plan[g, LAST]
+        if plan[g, FREE] > 1:
+            _sum_to_source(layout, label, plan[g, FACTOR], d_tables)
             continue
-        d_tables[first:last] = zero
-        if count == 0:
-            i = layout.scope[layout.scope_ptr[c]]
-            d_tables[base] = d_unary[layout.var_ptr[i] + label[i]]
-        else:
-            i = layout.scope[slot]
-            for x in range(layout.labels[i]):
-                d_tables[base + x * layout.stride[slot]] = d_unary[layout.var_ptr[i] + x]
+        for e in range(first, last):
+            d_tables[e] = zero
+        start, base, step = plan[g, START], plan[g, BASE], plan[g, STEP]
+        for x in range(plan[g, LABELS]):  # of a fixed variable, one entry of the row is not zero
+            d_tables[base + x * step] += d_unary[start + x]
 
 
 @exact_kernel
@@ -194,52 +208,56 @@ def _sum_to_source(layout, label, c, tables):
 @exact_kernel
 def _set_rows(layout, label, variables, mu):
     for i in variables:
-        mu[layout.var_ptr[i] : layout.var_ptr[i + 1]] = mu.dtype.type(0)
+        for a in range(layout.var_ptr[i], layout.var_ptr[i + 1]):
+            mu[a] = mu.dtype.type(0)
         mu[layout.var_ptr[i] + label[i]] = mu.dtype.type(1)
 
 
 @exact_kernel
 def _clear_rows(layout, variables, d_mu):
     for i in variables:
-        d_mu[layout.var_ptr[i] : layout.var_ptr[i + 1]] = d_mu.dtype.type(0)
+        for a in range(layout.var_ptr[i], layout.var_ptr[i + 1]):
+            d_mu[a] = d_mu.dtype.type(0)
 
 
 @exact_kernel
-def _collect(layout, label, factors, mu):
+def _collect(layout, label, plan, mu):
     """Turn marginals of factors in theta' to those in theta."""
-    for c in factors:
-        count, slot, base = _free(layout, label, c)
-        first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
-        if count == 0:
-            mu[first:last] = mu.dtype.type(0)
-            mu[base] = mu.dtype.type(1)
-        elif count == 1 and layout.scope_ptr[c + 1] - layout.scope_ptr[c] == 2:
-            labels, step = layout.labels[layout.scope[slot]], layout.stride[slot]
-            across = labels if step == 1 else 1  # from one label of the fixed variable to the next
-            for x in range(labels):
-                total = mu.dtype.type(0)
-                for e in range(first + x * step, last if step == 1 else first + (x + 1) * step, across):
+    zero, one = mu.dtype.type(0), mu.dtype.type(1)
+    for g in range(len(plan)):
+        first, base = plan[g, FIRST], plan[g, BASE]
+        if plan[g, FREE] == 0:
+            for e in range(first, plan[g, LAST]):
+                mu[e] = zero
+            mu[base] = one
+        elif plan[g, OTHERS] > 0:
+            step, across = plan[g, STEP], plan[g, ACROSS]
+            for x in range(plan[g, LABELS]):
+                total = zero
+                for y in range(plan[g, OTHERS]):
+                    e = first + x * step + y * across
                     total += mu[e]
-                    mu[e] = mu.dtype.type(0)
+                    mu[e] = zero
                 mu[base + x * step] = total
         else:
-            _sum_to_source(layout, label, c, mu)
+            _sum_to_source(layout, label, plan[g, FACTOR], mu)
 
 
 @exact_kernel
-def _broadcast(layout, label, factors, d_mu, out):
+def _broadcast(layout, label, plan, d_mu, out):
     """Do the transpose of ``_collect``."""
-    for c in factors:
-        count, slot, base = _free(layout, label, c)
-        first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
-        if count == 0:
-            out[first:last] = out.dtype.type(0)
-        elif count == 1 and layout.scope_ptr[c + 1] - layout.scope_ptr[c] == 2:
-            labels, step = layout.labels[layout.scope[slot]], layout.stride[slot]
-            across = labels if step == 1 else 1
-            for x in range(labels):
-                for e in range(first + x * step, last if step == 1 else first + (x + 1) * step, across):
-                    out[e] = d_mu[base + x * step]
+    zero = out.dtype.type(0)
+    for g in range(len(plan)):
+        first, base = plan[g, FIRST], plan[g, BASE]
+        if plan[g, FREE] == 0:
+            for e in range(first, plan[g, LAST]):
+                out[e] = zero
+        elif plan[g, OTHERS] > 0:
+            step, across = plan[g, STEP], plan[g, ACROSS]
+            for x in range(plan[g, LABELS]):
+                value = d_mu[base + x * step]
+                for y in range(plan[g, OTHERS]):
+                    out[first + x * step + y * across] = value
         else:
-            for e in range(first, last):
-                out[e] = d_mu[_source(layout, label, c, e)]
+            for e in range(first, plan[g, LAST]):
+                out[e] = d_mu[_source(layout, label, plan[g, FACTOR], e)]

@@ -94,8 +94,10 @@ def _mask_of(labels: np.ndarray, counts: int | np.ndarray) -> np.ndarray:
     if isinstance(counts, np.ndarray):
         allowed = np.empty(int(counts.sum()), dtype=bool)
         _fill(labels, counts, allowed)
-        return allowed
-    return ((labels[:, None] == np.arange(counts)) | (labels[:, None] < 0)).reshape(-1)
+    else:
+        allowed = np.ones(len(labels) * counts, dtype=bool)
+        _forbid(labels, counts, allowed)
+    return allowed
 
 
 @kernel
@@ -105,6 +107,16 @@ def _fill(labels, counts, allowed):
         for label in range(counts[i]):
             allowed[at + label] = labels[i] == label or labels[i] < 0
         at += counts[i]
+
+
+@kernel
+def _forbid(labels, count, allowed):
+    """Do the same for variables of one label count; most of them are often free."""
+    for i in range(len(labels)):
+        if labels[i] >= 0:
+            for a in range(i * count, (i + 1) * count):
+                allowed[a] = False
+            allowed[i * count + labels[i]] = True
 
 
 @kernel

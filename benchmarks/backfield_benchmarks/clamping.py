@@ -2,8 +2,9 @@
 
     python -m backfield_benchmarks.clamping [--size 256] [--repeats 9]
 
-Free and clamped runs take turns; printed are medians of processor time and their ratio. Surrogate EM is that of d13-table3: images of 48 x 64
-pixels, 8 labels, 10 % of them hidden, 5 sweeps, one image after the other (``PYTHONPATH`` of an old version times that one).
+Free and clamped runs take turns; printed are medians of processor time and their ratio. Surrogate EM is that of d13-table3:
+images of 48 x 64 pixels, 8 labels, 10 % of them hidden, 5 sweeps, one image after the other (``PYTHONPATH`` of an old
+version times that one).
 """
 
 import argparse
