@@ -57,6 +57,7 @@ ROOMS = {
     "oracles": "function classes that are fitted term by term",
     "decoders": "marginals -> prediction",
     "map_solvers": "theta -> labels",
+    "structures": "data -> graphs with features, and labels back",
 }
 
 

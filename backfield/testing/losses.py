@@ -51,6 +51,11 @@ def slope(d_mu: Potentials, direction: np.ndarray) -> Any:
     return d_mu.unary_flat @ direction[:n] + (d_mu.factors_flat @ direction[n:] if d_mu.factors_flat.size else 0)
 
 
+def inside(mu: Potentials, rng: np.random.Generator) -> np.ndarray:
+    """Return a random direction along which marginals stay probabilities: that of the only label stays 1."""
+    return np.where(mu.vector() < 1, rng.normal(size=len(mu.vector())), 0.0)
+
+
 def weightings(graph: Graph, rng: np.random.Generator) -> list[np.ndarray | None]:
     """Return no weights, weights per variable, and weights per variable and label."""
     return [None, rng.random(graph.n_variables), rng.random(int(graph.labels.sum()))]
@@ -75,7 +80,7 @@ def derivative(loss: Any) -> None:
     for rng, mu, labels in examples(loss, 20):
         for weights in weightings(mu.graph, rng):
             _, d_mu = evaluate(loss, mu, labels, weights)
-            direction = rng.normal(size=len(mu.vector()))
+            direction = inside(mu, rng)
             measured = along(_along(loss, mu, labels, weights, direction), 1e-6)
             found = slope(d_mu, direction)
             close(found, measured, 1e-6 * abs(measured) + 1e-8, "d_mu and the difference of values along a direction")
@@ -90,7 +95,7 @@ def second_derivative(loss: Any) -> None:
     if not loss.smooth:
         return
     for rng, mu, labels in examples(loss, 8):
-        direction = rng.normal(size=len(mu.vector()))
+        direction = inside(mu, rng)
         value, d_mu = evaluate(loss, mu, labels)
         moved, _ = evaluate(loss, mu.like(mu.vector() + 1e-30j * direction), labels)
         close(np.real(moved), value, 1e-10 * max(1, abs(value)), "values with and without a step along i")
@@ -149,7 +154,7 @@ def sets_of_labels(loss: Any) -> None:
             refuses("a set of labels", functools.partial(evaluate, loss, mu, given))
             continue
         _, d_mu = evaluate(loss, mu, given)
-        direction = rng.normal(size=len(mu.vector()))
+        direction = inside(mu, rng)
         measured = along(_along(loss, mu, given, None, direction), 1e-6)
         close(slope(d_mu, direction), measured, 1e-6 * abs(measured) + 1e-8, "d_mu and the difference for sets")
 

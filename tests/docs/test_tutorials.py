@@ -4,6 +4,8 @@ import copy
 import importlib
 import re
 import shlex
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,9 @@ def test_page(path, tmp_path, monkeypatch, capsys):
     if "import torch" in text:
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    space = {"__name__": path.stem}
+    page = types.ModuleType(path.stem)
+    monkeypatch.setitem(sys.modules, path.stem, page)  # where pickle looks for the classes of the page
+    space = vars(page)
     n = 0
     for language, content, expected in blocks(text):
         capsys.readouterr()
