@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from backfield.graph import Potentials as Potentials
     from backfield.graph import Tied as Tied
     from backfield.graph import batch as batch
+    from backfield.models import MarkovNetwork as MarkovNetwork
     from backfield.models import Model as Model
 
 __version__ = "0.1.0"
@@ -41,7 +42,7 @@ _HOMES = {
     "backfield.estimators.model_file": ("load",),
     "backfield.data.packed": ("open_shards", "write_shards"),
     "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),
-    "backfield.models": ("Model",),
+    "backfield.models": ("MarkovNetwork", "Model"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [*_HOME]

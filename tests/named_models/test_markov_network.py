@@ -1,0 +1,133 @@
+"""Markov networks of tables: gradients, structure, missing values, predictions against enumeration."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import backfield as bf
+from backfield.models import MarkovNetwork
+from backfield.models.structure import chow_liu, mutual_information
+from backfield.models.table_objectives import Likelihood, Pseudolikelihood
+
+
+def tree_model(seed=0, d=6):
+    rng = np.random.default_rng(seed)
+    states = {f"c{i}": ["a", "b", "c"][: rng.integers(2, 4)] for i in range(d)}
+    conditionals = {"c0": rng.dirichlet(np.ones(len(states["c0"])) * 3)}
+    edges = []
+    for i in range(1, d):
+        j = int(rng.integers(i))
+        edges.append((f"c{j}", f"c{i}"))
+        conditionals[f"c{i}"] = ([f"c{j}"], rng.dirichlet(np.ones(len(states[f"c{i}"])) * 0.4, size=len(states[f"c{j}"])))
+    return bf.Model(states, conditionals=conditionals), {tuple(sorted(edge)) for edge in edges}
+
+
+def table(model, n, seed=1, missing=0.0):
+    rows = model.sample(n, seed=seed)
+    rng = np.random.default_rng(seed)
+    return {name: [None if rng.random() < missing else value for value in rows[name]] for name in model.names}
+
+
+def codes_of(data, model):
+    return np.array([[-1 if v is None else model.states[n].index(v) for v in data[n]] for n in model.names]).T
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_gradients(missing):
+    model, _ = tree_model()
+    codes = codes_of(table(model, 50, missing=missing), model)
+    graph = bf.Graph(model.variables.labels, [(0, 1), (1, 2), (0, 2), (2, 3)])
+    rng = np.random.default_rng(0)
+    for loss in (Pseudolikelihood(codes, graph), Likelihood(codes, graph, "exact"), Likelihood(codes, graph, "brute_force")):
+        w = rng.normal(size=int(graph.layout.var_ptr[-1] + graph.layout.table_ptr[-1]))
+        direction = rng.normal(size=len(w))
+        _, gradient = loss(w)
+        ahead, back = (loss(w + s * direction)[0] for s in (1e-6, -1e-6))
+        assert (ahead - back) / 2e-6 == pytest.approx(gradient @ direction, rel=1e-6)
+
+
+def test_the_tree_is_found_again():
+    model, edges = tree_model()
+    data = table(model, 4000, missing=0.1)
+    tree = MarkovNetwork(edges="chow_liu", max_seconds=5).fit(data)
+    assert {tuple(sorted(edge)) for edge in tree.edges_} == edges
+    network = MarkovNetwork(edges="lasso", max_seconds=5).fit(data)
+    found = {tuple(sorted(edge)) for edge in network.edges_}
+    assert edges <= found and len(found) < 9  # of 15
+    assert MarkovNetwork(edges="lasso", alpha=10.0, max_seconds=5).fit(data).edges_ == []
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "likelihood"])
+def test_fits_come_near_the_model_and_beat_independence(objective):
+    model, edges = tree_model(3)
+    data, test = table(model, 4000, missing=0.1), table(model, 1000, seed=9)
+    network = MarkovNetwork(edges=sorted(edges), objective=objective, max_seconds=10).fit(data)
+    alone = MarkovNetwork(edges=[], objective=objective, max_seconds=10).fit(data)
+    truth = np.mean([model.log_probability({n: test[n][k] for n in model.names}) for k in range(1000)])
+    assert alone.score(test) + 0.1 < network.score(test) <= truth + 0.01
+    assert network.score(test) > truth - 0.05
+
+
+def test_predictions_are_those_of_the_model():
+    model, edges = tree_model(4)
+    data = table(model, 500, missing=0.2)
+    network = MarkovNetwork(edges=sorted(edges), max_seconds=3).fit(data)
+    some = {name: data[name][:20] for name in model.names}
+    found = network.predict_proba(some, "c2")["c2"]
+    for k in range(20):
+        given = {n: some[n][k] for n in model.names if n != "c2" and some[n][k] is not None}
+        np.testing.assert_allclose(found[k], network.model_.table("c2", given).values, atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    full = network.impute(some)
+    for name in model.names:
+        for old, new in zip(some[name], list(full[name]), strict=True):
+            assert new is not None and (old is None or new == old)
+    assert list(network.predict(some, "c2")["c2"]) == [network.states_["c2"][x] for x in found.argmax(axis=1)]
+
+
+def test_arrays_and_parameters():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, size=(300, 1))
+    data = np.concatenate([x, (x + (rng.random((300, 1)) < 0.1)) % 2, rng.integers(0, 3, size=(300, 1))], axis=1)
+    network = clone(MarkovNetwork(max_seconds=3)).fit(data)
+    assert ("x0", "x1") in network.edges_ and network.get_params()["edges"] == "chow_liu"
+    partial = data[:5].astype(object)
+    partial[:, 1] = None
+    assert (network.predict_proba(partial)["x1"].argmax(axis=1) == data[:5, 0]).all()
+
+
+def test_frames():
+    pandas = pytest.importorskip("pandas")
+    model, _ = tree_model()
+    frame = pandas.DataFrame(table(model, 300, missing=0.1))
+    network = MarkovNetwork(max_seconds=3).fit(frame)
+    assert isinstance(network.impute(frame), pandas.DataFrame) and not network.impute(frame).isna().any().any()
+
+
+def test_mutual_information():
+    assert mutual_information(np.eye(2)) == pytest.approx(np.log(2))
+    assert mutual_information(np.ones((2, 3))) == pytest.approx(0)
+    assert len(chow_liu(np.zeros((3, 4), dtype=int), [1, 1, 1, 1])) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: MarkovNetwork(edges="tree").fit(d), "'chow_liu', 'lasso' or a list"),
+        (lambda d: MarkovNetwork(edges=[("c0", "c9")]).fit(d), "there is no column 'c9'; known: c0"),
+        (lambda d: MarkovNetwork(edges=[("c0", "c0")]).fit(d), "joins a column with itself"),
+        (lambda d: MarkovNetwork(edges=["c0"]).fit(d), "an edge is a pair"),
+        (lambda d: MarkovNetwork(objective="x").fit(d), "objective must be one of"),
+        (lambda d: MarkovNetwork().fit({"a": [None, None]}), "'a' has no value at all"),
+        (lambda d: MarkovNetwork().fit({"a": range(500)}), "500 different values"),
+        (lambda d: MarkovNetwork().fit({"a": [1], "b": [1, 2]}), "of one length"),
+        (lambda d: MarkovNetwork().fit([1, 2]), "a table is a DataFrame"),
+        (lambda d: MarkovNetwork(max_seconds=1).fit(d).predict_proba({"c0": ["z"]}, "c1"), "'z' was never seen"),
+        (lambda d: MarkovNetwork(max_seconds=1).fit(d).predict_proba({"d0": ["a"]}, "c1"), "no column 'd0'"),
+    ],
+)
+def test_sentences(call, message):
+    model, _ = tree_model()
+    with pytest.raises(bf.InputError) as caught:
+        call(table(model, 100))
+    assert message in str(caught.value)
