@@ -24,8 +24,7 @@ from backfield.learners._vectors import dot
 from backfield.objectives.base import argmax_labels
 from backfield.objectives.max_margin import margin
 from backfield.oracles import OracleFunction
-from backfield.oracles._softmax import Problem as Logistic
-from backfield.oracles._softmax import RowSums
+from backfield.oracles._softmax import BiasedLogistic, RowSums
 from backfield.training.evaluators import Task
 from backfield.training.examples import Example, Rows
 
@@ -66,7 +65,7 @@ class ChunkState(NamedTuple):
     """What changes of a chunk: its examples, and the biases of the rows of the terms that are fitted next."""
 
     memories: tuple[Memory, ...]
-    rows: dict[int, Logistic]
+    rows: dict[int, BiasedLogistic]
 
 
 class Gathered(NamedTuple):
@@ -246,7 +245,7 @@ class Chunk:
         best = argmax_labels(engine.marginals(state, factors=False))
         return memory._replace(plain=engine.messages(state)), int((best != fixed.labels)[fixed.known[0]].sum())
 
-    def _prepared(self, memories: list[Memory], kind: str) -> dict[int, Logistic]:
+    def _prepared(self, memories: list[Memory], kind: str) -> dict[int, BiasedLogistic]:
         """Return labels and biases of the rows of all terms of a kind."""
         own = [t for t, term in enumerate(self.plan.terms) if term.kind == kind and self.terms[t].n]
         if not own:
@@ -257,7 +256,7 @@ class Chunk:
         for t in own:
             bias = self.terms[t].gather(self.plan.terms[t].n_classes, lambda k: _flat(given[k], kind))
             target, soft = self._targets(t, memories)
-            out[t] = Logistic(target.argmax(axis=1), target if soft.any() else target[:0], bias, self.terms[t].weight)
+            out[t] = BiasedLogistic(target.argmax(axis=1), target if soft.any() else target[:0], bias, self.terms[t].weight)
         return out
 
     def _targets(self, t: int, memories: Any) -> tuple[np.ndarray, np.ndarray]:

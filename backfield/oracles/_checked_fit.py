@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.oracles._softmax import Problem
+from backfield.oracles._softmax import BiasedLogistic
 from backfield.oracles.base import Oracle, OracleFunction, shown
 
 
@@ -51,7 +51,7 @@ def checked_fit(
     """
     name = _name(oracle)
     features, labels, bias, weight = _checked_rows(oracle, features, labels, bias, weight, n_classes)
-    problem = Problem.of(labels, bias, weight)
+    problem = BiasedLogistic.of(labels, bias, weight)
     if start is None:
         start_scores = np.zeros(bias.shape)
     elif start_scores is None:
@@ -160,7 +160,7 @@ def _check_finite(name: str, what: str, x: np.ndarray) -> None:
 def _check_descent(name: str, fit: Fit, start_scores: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
     if fit.loss <= 1.25 * fit.loss_before + 0.01:
         return
-    plain = Problem.of(labels, np.zeros(start_scores.shape), weight)
+    plain = BiasedLogistic.of(labels, np.zeros(start_scores.shape), weight)
     before, after = plain.value(start_scores), plain.value(fit.scores)
     if after < before:
         raise InputError(

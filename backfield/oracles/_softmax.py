@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class BiasedLogistic:
     """Labels or soft targets, biases and weights of N rows, in the layout of the kernels.
 
     Attributes
@@ -117,7 +117,7 @@ class RowSums:
     """Rows in one array, seen through sums: what :class:`backfield.oracles.Sums` asks for."""
 
     x: np.ndarray
-    problem: Problem
+    problem: BiasedLogistic
     pool: ThreadPoolExecutor | None = None
 
     @property

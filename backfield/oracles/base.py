@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.oracles._softmax import Problem
+from backfield.oracles._softmax import BiasedLogistic
 from backfield.registry import Component
 
 
@@ -110,7 +110,7 @@ class Oracle(Component):
 
 def objective(scores: np.ndarray, labels: np.ndarray, bias: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Return the mean biased logistic loss of ``scores`` (N, K): eq. (11) divided by minus the total weight."""
-    return Problem.of(labels, bias, weight).value(scores)
+    return BiasedLogistic.of(labels, bias, weight).value(scores)
 
 
 def shown(x: np.ndarray) -> str:

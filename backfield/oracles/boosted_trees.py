@@ -29,7 +29,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from backfield.errors import InputError
-from backfield.oracles._softmax import Problem, threads
+from backfield.oracles._softmax import BiasedLogistic, threads
 from backfield.oracles._trees import Trees, read_trees, write_trees
 from backfield.oracles.base import (
     Oracle,
@@ -167,7 +167,7 @@ class BoostedTrees(Oracle, name="boosted_trees"):
         if features.shape[1] == 0:
             raise InputError("boosted_trees: the rows have no features; one at least is needed.")
         check_start("boosted_trees", start, BoostedTreesFunction, n_classes, features.shape[1])
-        features, problem = _contiguous(features), Problem.of(labels, bias, weight)
+        features, problem = _contiguous(features), BiasedLogistic.of(labels, bias, weight)
         trees = Trees.empty() if start is None else start.trees
         sums = np.zeros((len(features), _per_round(n_classes))) if start is None else start.sums(features).copy()
         grower = _Grower(self, features, n_classes, start, mixed_seed(seed, trees.n_trees), n_jobs)
@@ -221,7 +221,7 @@ class _Grower:
         }
         self.booster = lightgbm.Booster(params, self.binned[1])
 
-    def round(self, problem: Problem, scores: np.ndarray) -> Trees | None:
+    def round(self, problem: BiasedLogistic, scores: np.ndarray) -> Trees | None:
         """Return the trees of the next round, fitted to the gradient at ``scores``; None if none has a split.
 
         In the first round trees without a split are returned as well: their one leaf is a constant.
@@ -239,7 +239,12 @@ class _Grower:
 
 
 def _leaf_values(
-    leaves: np.ndarray, n_values: int, problem: Problem, scores: np.ndarray, l2: float, pool: ThreadPoolExecutor | None
+    leaves: np.ndarray,
+    n_values: int,
+    problem: BiasedLogistic,
+    scores: np.ndarray,
+    l2: float,
+    pool: ThreadPoolExecutor | None,
 ) -> np.ndarray:
     """Return the leaf values of one round, to be added to ``scores``, that minimise the mean loss + l2 |v|^2."""
     rest = replace(problem, bias=problem.bias + scores)

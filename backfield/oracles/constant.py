@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from backfield.oracles._softmax import Problem, RowSums, threads
+from backfield.oracles._softmax import BiasedLogistic, RowSums, threads
 from backfield.oracles.base import Oracle, OracleFunction, Sums, check_parameter, check_start
 from backfield.oracles.linear import fit_weights
 
@@ -66,7 +66,7 @@ class Constant(Oracle, name="constant"):
     ) -> ConstantFunction:
         """Return the best constants."""
         with threads(n_jobs) as pool:
-            rows = RowSums(np.empty((len(features), 0)), Problem.of(labels, bias, weight), pool)
+            rows = RowSums(np.empty((len(features), 0)), BiasedLogistic.of(labels, bias, weight), pool)
             return self.fit_sums(rows, n_classes=n_classes, start=start)
 
     def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> ConstantFunction:

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from backfield.errors import InputError
 from backfield.kernels.compile import kernel
-from backfield.oracles._softmax import Problem, RowSums, threads
+from backfield.oracles._softmax import BiasedLogistic, RowSums, threads
 from backfield.oracles.base import Oracle, OracleFunction, Sums, check_columns, check_parameter, check_start
 
 
@@ -96,7 +96,7 @@ class Linear(Oracle, name="linear"):
     ) -> LinearFunction:
         """Return the best weights, starting at those of ``start``."""
         with threads(n_jobs) as pool:
-            rows = RowSums(_floats(features), Problem.of(labels, bias, weight), pool)
+            rows = RowSums(_floats(features), BiasedLogistic.of(labels, bias, weight), pool)
             return self.fit_sums(rows, n_classes=n_classes, start=start)
 
     def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> LinearFunction:

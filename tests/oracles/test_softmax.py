@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from backfield.oracles import objective
-from backfield.oracles._softmax import Problem, threads
+from backfield.oracles._softmax import BiasedLogistic, threads
 from tests.oracles.rows import reference_loss, rows, softmax
 
 
@@ -14,7 +14,7 @@ def test_loss_and_gradient_are_those_of_the_formula(n_classes, soft):
     labels = softmax(rng.normal(size=bias.shape)) if soft else y
     weight, scores = rng.random(301), rng.normal(size=bias.shape)
     weight[5] = 0
-    value, d_scores = Problem.of(labels, bias, weight).gradient(scores)
+    value, d_scores = BiasedLogistic.of(labels, bias, weight).gradient(scores)
     assert value == pytest.approx(reference_loss(scores, labels, bias, weight), rel=1e-12)
     target = labels if soft else np.eye(n_classes)[y]
     expected = (weight / weight.sum())[:, None] * (softmax(scores + bias) - target)
@@ -31,7 +31,7 @@ def test_gradients_of_weights_and_leaves_follow_from_those_of_scores():
     rng = np.random.default_rng(2)
     for n_classes in (2, 4):
         x, y, bias = rows(n=20000, n_classes=n_classes)
-        problem = Problem.of(y, bias, rng.random(20000))
+        problem = BiasedLogistic.of(y, bias, rng.random(20000))
         w = rng.normal(size=(n_classes, 4))
         extended = np.column_stack([x, np.ones(len(x))])
         value, d_scores = problem.gradient(extended @ w.T)
