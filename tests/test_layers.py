@@ -11,6 +11,7 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors"],
+    ["atomic"],
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],
@@ -22,7 +23,7 @@ LAYERS = [
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],
-    ["io", "report"],
+    ["report"],
     ["models"],
     ["testing"],
     ["cli"],

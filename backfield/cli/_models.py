@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-    from backfield.io import Data, Preprocessing
+    from backfield.data.examples import Data
+    from backfield.data.preprocessing import Preprocessing
 
 #: Parameters of an estimator that hold specs or numbers of the user's, in the order in which they are shown.
 SHOWN = ("inference", "loss", "gradient", "learner", "unary", "pairwise", "decoder", "l2", "dtype", "random_state")
@@ -31,8 +32,8 @@ class Predictions(NamedTuple):
 def load_model(path: Path) -> tuple[Any, Preprocessing | None]:
     """Read a model of images or chains, and how its features are made if it says so."""
     import backfield as bf
+    from backfield.data.preprocessing import Preprocessing
     from backfield.errors import InputError
-    from backfield.io import Preprocessing
 
     model = bf.load(path)
     if not isinstance(model, bf.GridCRF | bf.ChainCRF):
@@ -44,9 +45,10 @@ def load_model(path: Path) -> tuple[Any, Preprocessing | None]:
 def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bool, lazy: bool = False) -> tuple[Data, Any]:
     """Read data for a model and make its features; ``lazy``: of images one at a time, when they are asked for."""
     import backfield as bf
+    from backfield.data.examples import read_data
+    from backfield.data.packing import PackedInputs
+    from backfield.data.preprocessing import choose_preprocessing
     from backfield.errors import InputError
-    from backfield.io import choose_preprocessing, read_data
-    from backfield.io.packing import PackedInputs
 
     data = read_data(path, with_labels, None if made is None else made.n_columns, lazy)
     kind = "grid" if isinstance(model, bf.GridCRF) else "chain"

@@ -10,8 +10,8 @@ import typer
 from backfield.cli.fit import DATA_HELP, Dtype
 
 if TYPE_CHECKING:
+    from backfield.data.examples import Data
     from backfield.estimators.coupling import Cell
-    from backfield.io import Data
 
 #: Options that take several values in a row: ``--learning A B C``.
 SEVERAL = ("--learning", "--inference")
@@ -64,12 +64,12 @@ def compare(
 
     from rich.console import Console
 
+    from backfield.atomic import write_text
     from backfield.cli.fit import _estimator
+    from backfield.data.examples import check_labels, read_data
+    from backfield.data.preprocessing import choose_preprocessing
     from backfield.errors import InputError
     from backfield.estimators.coupling import check_table, coupling_table
-    from backfield.io import choose_preprocessing, read_data
-    from backfield.io._text import write_atomic
-    from backfield.io.data import check_labels
 
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder.")
@@ -99,7 +99,7 @@ def compare(
         _print(cells, train, rest)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / "compare.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+        write_text(out / "compare.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
         _write_page(out, data, cells, train, rest)
 
 

@@ -48,6 +48,7 @@ def demo(
     import json
     import time
 
+    from backfield.atomic import write_text
     from backfield.cli._console import console
 
     screen, start = console(), time.perf_counter()
@@ -66,7 +67,7 @@ def demo(
     total = time.perf_counter() - start
     _write_report(out / "report.html", results, rows, images, size, seed, total)
     scores = {r.name: {**r.metrics.as_json(), "seconds": r.seconds} for r in results}
-    (out / "results.json").write_text(json.dumps(scores, indent=1) + "\n")
+    write_text(out / "results.json", json.dumps(scores, indent=1) + "\n")
     screen.print(f"{total:.0f} s in all; wrote {out}/report.html, demo.png, results.json and the models.")
 
 

@@ -12,7 +12,8 @@ from backfield.cli.fit import DATA_HELP
 
 if TYPE_CHECKING:
     from backfield.cli._models import Predictions
-    from backfield.io import Data, Preprocessing
+    from backfield.data.examples import Data
+    from backfield.data.preprocessing import Preprocessing
     from backfield.report import Metrics, Row, TaggedSentence
 
 N_PICTURES = 6
@@ -21,6 +22,7 @@ MAX_ROWS = 30
 
 
 def evaluate(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="A model that fit has written.")],
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -37,9 +39,11 @@ def evaluate(
 
     import numpy as np
 
+    from backfield.atomic import protecting
     from backfield.cli._models import load_model, read_for
-    from backfield.io.data import check_classes, classes_of
+    from backfield.data.examples import check_classes, classes_of
 
+    context.with_resource(protecting(model, data))
     if report is not None:
         _check_place(report)
     crf, made = load_model(model)
@@ -60,8 +64,10 @@ def evaluate(
 
 def _check_place(report: Path) -> None:
     """Refuse a page that cannot be written before everything is predicted, not after."""
+    from backfield.atomic import check_output
     from backfield.errors import InputError
 
+    check_output(report)
     if report.is_dir() or not report.absolute().parent.is_dir():
         why = "it is a folder" if report.is_dir() else f"there is no folder {report.absolute().parent}"
         raise InputError(f"cannot write the page {report}: {why}.")

@@ -13,7 +13,7 @@ import typer
 from backfield.cli._models import CLUSTER_HELP
 
 if TYPE_CHECKING:
-    from backfield.io import Data
+    from backfield.data.examples import Data
 
 DATA_HELP = "A folder with images/ and masks/, an .npz, a CoNLL column file, or a packed folder."
 
@@ -65,11 +65,13 @@ def fit(
     verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
 ) -> None:
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
+    from backfield.atomic import protecting
     from backfield.cli._models import quiet_cluster
-    from backfield.io import choose_preprocessing, read_data
-    from backfield.io.data import check_labels
+    from backfield.data.examples import check_labels, read_data
+    from backfield.data.preprocessing import choose_preprocessing
     from backfield.training.execution.cluster import using
 
+    context.with_resource(protecting(data, None if _is_share(validation) else validation))
     _check_writable(out)
     train = read_data(data)
     _check_kind(train, model)
@@ -175,14 +177,25 @@ def _check_writable(out: Path) -> None:
     """Refuse a place that cannot be written before hours are spent, not after."""
     import os
 
+    from backfield.atomic import check_output
     from backfield.errors import InputError
 
+    check_output(out)
     if out.is_dir():
         raise InputError(f"cannot write the model {out}: it is a folder.")
     if not out.absolute().parent.is_dir():
         raise InputError(f"cannot write the model {out}: there is no folder {out.absolute().parent}.")
     if not os.access(out.absolute().parent, os.W_OK):
         raise InputError(f"cannot write the model {out}: no right to write in {out.absolute().parent}.")
+
+
+def _is_share(validation: str | None) -> bool:
+    """Whether --validation is a share of the examples, not data."""
+    try:
+        float(validation or "0")
+    except ValueError:
+        return False
+    return True
 
 
 def _check_kind(data: Data, model: Model | None) -> None:
@@ -198,9 +211,8 @@ def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data
     """Return what to learn from and what to stop early by."""
     import numpy as np
 
+    from backfield.data.examples import check_classes, classes_of, read_data
     from backfield.errors import InputError
-    from backfield.io import read_data
-    from backfield.io.data import check_classes, classes_of
 
     assert data.labels is not None
     if validation is None:

@@ -39,7 +39,8 @@ def infer(
     import time
 
     import backfield as bf
-    from backfield.io import read_evidence, write_mar
+    from backfield.atomic import protecting
+    from backfield.data.formats import read_evidence, write_mar
 
     method = _method(inference, seconds)
     theta = bf.Model.read(file).theta
@@ -48,7 +49,8 @@ def infer(
     run = bf.infer(theta, method, observed=observed, dtype=dtype.value)
     taken = time.perf_counter() - start
     if out is not None:
-        write_mar(run.unary, out)
+        with protecting(file, evidence):
+            write_mar(run.unary, out)
     if as_json:
         _print_json(run, taken)
     else:

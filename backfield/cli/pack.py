@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from backfield.io import Data, Preprocessing
+    from backfield.data.examples import Data
+    from backfield.data.preprocessing import Preprocessing
 
 
 def pack(
@@ -30,10 +31,10 @@ def pack(
     import os
 
     from backfield.cli._console import progress_bar
+    from backfield.data.examples import read_data
     from backfield.data.packed import write_shards
+    from backfield.data.packing import PackedInputs, source_of
     from backfield.errors import InputError
-    from backfield.io import read_data
-    from backfield.io.packing import PackedInputs, source_of
 
     if out.resolve() == data.resolve():
         raise InputError(f"{out} is the data; a packed folder goes somewhere else.")
@@ -54,7 +55,7 @@ def pack(
 
 
 def _choose(data: Data, features: str | None, edges: str | None) -> Preprocessing:
-    from backfield.io import choose_preprocessing
+    from backfield.data.preprocessing import choose_preprocessing
 
     return choose_preprocessing(data, features, edges)
 
@@ -63,8 +64,8 @@ def _like(like: Path | None, features: str | None, edges: str | None) -> Preproc
     """Return how a model or another packed folder makes its features."""
     from backfield.cli._models import load_model
     from backfield.data.packed import is_packed, open_shards
+    from backfield.data.preprocessing import Preprocessing
     from backfield.errors import InputError
-    from backfield.io import Preprocessing
 
     if like is None:
         return None

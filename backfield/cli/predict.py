@@ -13,7 +13,7 @@ from backfield.cli.fit import DATA_HELP, again
 
 if TYPE_CHECKING:
     from backfield.cli._models import Predictions
-    from backfield.io import Data
+    from backfield.data.examples import Data
 
 
 def predict(
@@ -30,8 +30,10 @@ def predict(
 
     Masks are written as they come.
     """
+    from backfield.atomic import protecting
     from backfield.cli._models import load_model, predict_both, read_for
 
+    context.with_resource(protecting(model, data))
     crf, made = load_model(model)
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=False, lazy=True)
@@ -123,26 +125,21 @@ def _file(out: Path, name: str, ending: str) -> Path:
 
 def _write_mask(out: Path, name: str, labels: Any, p: Any) -> None:
     """Write a mask whole or not at all, after its probabilities."""
-    import os
-
     import numpy as np
 
-    from backfield.io import write_mask
+    from backfield.atomic import replacing
+    from backfield.data.formats import write_mask
 
     if p is not None:
-        part = out / f".{name}.npy"
-        with open(part, "wb") as file:
+        with replacing(_file(out, name, ".npy")) as file:
             np.save(file, p.astype(np.float32))
-        os.replace(part, _file(out, name, ".npy"))
-    part = out / f".{name}.png"
-    write_mask(part, labels)
-    os.replace(part, _file(out, name, ".png"))
+    write_mask(_file(out, name, ".png"), labels)
 
 
 def _write_arrays(data: Data, found: Predictions, out: Path, proba: bool) -> str:
     import numpy as np
 
-    from backfield.io import write_npz
+    from backfield.data.formats import write_npz
 
     images = data.kind == "grid"
     arrays: dict[str, Any] = {"masks" if images else "y": found.labels}
@@ -157,8 +154,8 @@ def _write_arrays(data: Data, found: Predictions, out: Path, proba: bool) -> str
 
 
 def _write_columns(data: Data, found: Predictions, out: Path, proba: bool) -> str:
-    from backfield.io import write_column_file
-    from backfield.io.columns import read_column_file
+    from backfield.data.formats import write_column_file
+    from backfield.data.formats.columns import read_column_file
 
     columns = len(data.inputs[0][0])
     truth = read_column_file(data.path, columns, with_labels=False).labels

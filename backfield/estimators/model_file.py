@@ -7,11 +7,8 @@ features were made). Tensors are the weights.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
+from backfield.atomic import write_bytes
 from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
@@ -59,7 +57,11 @@ def save(estimator: CRF, path: Any) -> None:
     for kind in ("unary", "factors"):
         for number, block in enumerate(getattr(learned.layout, kind)):
             tensors |= {f"{kind}.{number}.{key}": np.ascontiguousarray(a) for key, a in _arrays(block.energy).items()}
-    write_atomically(path, format_tensors(tensors, metadata={"backfield": json.dumps(text)}))
+    data = format_tensors(tensors, metadata={"backfield": json.dumps(text)})
+    try:
+        write_bytes(path, data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; the old file is as it was.") from error
 
 
 def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
@@ -129,23 +131,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if text["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer backfield ({text.get('version')}); update to read it.")
     return text, tensors
-
-
-def write_atomically(path: Any, data: bytes) -> None:
-    """Write a file so that a crash, a full disk or a missing right leaves the old one as it was."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as file:  # not mkstemp, whose files only their owner may read
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; the old file is as it was.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _block(block: Any) -> list[Any]:

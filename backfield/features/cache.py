@@ -7,16 +7,14 @@ the features of a data set need not fit in memory; files are written whole or no
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
+from backfield.atomic import replacing
 from backfield.errors import InputError
 
 #: Goes into every name: raise it when the numbers of any feature change.
@@ -65,17 +63,12 @@ def _key(image: np.ndarray, recipe: str) -> str:
 
 
 def _write(path: Path, array: np.ndarray) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with replacing(path) as file:
             np.save(file, array, allow_pickle=False)
-        os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"cannot write the feature cache {path.parent}: {error.strerror or error}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 class LazyFeatures(Sequence[Any]):

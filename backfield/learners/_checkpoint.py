@@ -1,16 +1,13 @@
 """Checkpoint files: arrays in safetensors, all else as JSON in its header, replaced as a whole or not at all.
 
-    write:  data -> .NAME.part (same folder) -> fsync -> rename to NAME -> fsync of the folder
-    read:   format, version and checksum first, then the content; nothing in the file is run
+    read: format, version and checksum first, then the content; nothing in the file is run
 
-A process killed at any moment leaves the old file or the new one. Cost: one copy of the arrays in memory.
+Written by ``backfield.atomic``. Cost: one copy of the arrays in memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from backfield.atomic import write_bytes
 from backfield.errors import InputError
 
 FORMAT = "backfield-checkpoint"
@@ -30,7 +28,7 @@ def write_checkpoint(path: Path, arrays: dict[str, np.ndarray], content: dict[st
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(content)
     header = {"format": FORMAT, "version": VERSION, "checksum": _checksum(arrays, text), "content": text}
-    replace_file(path, save(arrays, metadata=header))
+    write_bytes(path, save(arrays, metadata=header))
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -56,47 +54,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if header.get("checksum") != _checksum(arrays, header["content"]):
         raise InputError(f"the checkpoint {path} is damaged: its checksum is wrong.")
     return arrays, content
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Put ``data`` in the place of ``path`` in one move; raises OSError and leaves the old file if that fails."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-    _sync_folder(path.parent)
-
-
-def probe(path: Path) -> None:
-    """Raise OSError if a file at ``path`` could not be written; an existing file stays as it is."""
-    if path.is_dir():
-        raise IsADirectoryError(0, "it is a folder")
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(bytes(4096))
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename last through a power cut, where folders can be opened (not on Windows)."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from backfield.atomic import probe
 from backfield.errors import InputError
-from backfield.learners._checkpoint import probe, read_checkpoint, write_checkpoint
+from backfield.learners._checkpoint import read_checkpoint, write_checkpoint
 from backfield.learners._vectors import norm, project
 from backfield.training.protocols import Minimisable
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from backfield.data.formats.named_tables import find_cycle, normalised_rows
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.io.named_tables import find_cycle, normalised_rows
 from backfield.models.naming import Variables
 from backfield.models.problem import NONE, UNARY
 

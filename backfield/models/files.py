@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from backfield.data.formats import read_bif, read_fg, read_uai, read_xmlbif, write_bif, write_fg, write_uai, write_xmlbif
+from backfield.data.formats._text import read_bytes
+from backfield.data.formats.named_tables import NamedTables
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.io import read_bif, read_fg, read_uai, read_xmlbif, write_bif, write_fg, write_uai, write_xmlbif
-from backfield.io._text import read_bytes
-from backfield.io.named_tables import NamedTables
 from backfield.models.build import assemble, bayes_tables
 from backfield.models.naming import Variables
 from backfield.models.problem import NONE

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
-from backfield.io.named_tables import nearest
 
 
 class Variables:

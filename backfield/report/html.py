@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.atomic import write_text
 from backfield.report.metrics import Metrics
 from backfield.report.pictures import PALETTE, Row, data_uri
 from backfield.report.plots import Line, calibration_chart, confusion_chart, line_chart
@@ -93,7 +94,7 @@ def write_page(path: str | Path, title: str, about: Sequence[str], sections: Seq
     }
     for key, value in values.items():
         page = page.replace("{{" + key + "}}", value)
-    Path(path).write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 _CURVES = "What each model minimises, by iteration, and the share of wrong labels on the training data."

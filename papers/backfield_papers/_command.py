@@ -32,9 +32,9 @@ def reproduce(
 
     from rich.console import Console
 
+    from backfield.atomic import write_text
     from backfield.cli._models import quiet_cluster
     from backfield.errors import InputError
-    from backfield.io._text import write_atomic
     from backfield.training.execution.cluster import using
     from backfield_papers import Context
     from backfield_papers import reproduce as measure
@@ -51,9 +51,9 @@ def reproduce(
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     _print(found)
     if as_json is not None:
-        write_atomic(as_json, text)
+        write_text(as_json, text)
     if out is not None:
-        write_atomic(out / f"{name}.json", text)
+        write_text(out / f"{name}.json", text)
         _draw(outcome, out)
         if not so_far:
             (out / f".{name}.cells").unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import pytest
 
 import backfield as bf
 from backfield.cli.app import COMMANDS
-from backfield.io import read_mar, write_evidence, write_uai
+from backfield.data.formats import read_mar, write_evidence, write_uai
 from tests.models import enumerate_model, random_potentials
 
 BP = "tree_reweighted(n_iter=4, rho=1.0)"  # exact on a tree

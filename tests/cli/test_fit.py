@@ -13,10 +13,10 @@ from PIL import Image
 
 import backfield as bf
 from backfield.cli.app import run
+from backfield.data.formats import write_mask
 from backfield.datasets.generated import denoising
-from backfield.io import write_mask
 from tests.cli.test_cli import one_line
-from tests.io.test_data import image_folder, ragged
+from tests.data.files.test_data import image_folder, ragged
 
 QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]
 SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
@@ -299,3 +299,28 @@ def test_ctrl_c(folder, tmp_path):
     assert "Ctrl-C again" in stopping
     one_line("".join(rest), "holds the fit so far", "--resume")
     assert not (tmp_path / "m.bf").exists()
+
+
+def test_outputs_never_replace_inputs(call, folder, model, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3, 4, 5, 2))
+    np.savez(tmp_path / "t.npz", images=X, masks=(X[..., 0] > 0).astype(int))
+    before = (tmp_path / "t.npz").read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path / "t.npz")
+    kept = model.read_bytes()
+    for arguments in (
+        ("fit", tmp_path / "t.npz", "-o", tmp_path / "t.npz"),
+        ("fit", tmp_path / "t.npz", "-o", tmp_path / "link"),
+        ("fit", tmp_path / "t.npz", "-o", tmp_path / "m.bf", "--checkpoint", tmp_path / "t.npz"),
+        ("fit", folder, "-o", folder / "images" / "0.png"),
+        ("evaluate", model, folder, "--report", model),
+    ):
+        code, _, err = call(*arguments)
+        assert code == 2, arguments
+        one_line(err, "it is an input of this command")
+    assert (tmp_path / "t.npz").read_bytes() == before and model.read_bytes() == kept
+    assert call("fit", tmp_path / "t.npz", *QUICK, "-o", tmp_path / "m.bf")[0] == 0
+    code, _, err = call("predict", tmp_path / "m.bf", tmp_path / "t.npz", "-o", tmp_path / "t.npz")
+    assert code == 2
+    one_line(err, "it is an input of this command")
+    assert (tmp_path / "t.npz").read_bytes() == before

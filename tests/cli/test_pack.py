@@ -11,7 +11,7 @@ from PIL import Image
 
 import backfield as bf
 from tests.cli import test_cli
-from tests.io.test_data import image_folder
+from tests.data.files.test_data import image_folder
 
 predict_module = importlib.import_module("backfield.cli.predict")
 QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]

@@ -378,7 +378,7 @@ def test_tied_chains_refuse_wrong_shapes():
 
 @pytest.mark.parametrize("name", UAI_MODELS)
 def test_uai_models(name):
-    uai = pytest.importorskip("backfield.io.uai", exc_type=ImportError)
+    uai = pytest.importorskip("backfield.data.formats.uai", exc_type=ImportError)
     if not (DATA / "index.json").exists():
         pytest.skip(f"no UAI models in {DATA}; set BACKFIELD_DATA to the folder that holds uai2014")
     known = {row["name"]: row for row in json.loads((DATA / "index.json").read_text())}[name]

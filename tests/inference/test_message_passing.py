@@ -9,6 +9,7 @@ import pytest
 
 import backfield as bf
 from backfield import Graph
+from backfield.data.formats import read_fg
 from backfield.graph.conditioning import Restriction
 from backfield.graph.graph import union
 from backfield.graph.labeling import as_labeling
@@ -18,8 +19,7 @@ from backfield.inference.message_passing.copies import CopiesEngine
 from backfield.inference.message_passing.lattice import LatticeEngine
 from backfield.inference.message_passing.log import LogEngine
 from backfield.inference.message_passing.pairwise import PairwiseEngine
-from backfield.io import read_fg
-from tests.io.data import folder
+from tests.data.files.data import folder
 from tests.models import enumerate_model, random_potentials, random_tree
 
 MIXED = Graph([2, 3, 1, 2, 4], [(0, 1), (3, 1, 0), (4, 3), (2, 4), (1, 0), (4, 0, 2, 1)])

@@ -6,11 +6,8 @@ that were being written.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from backfield.atomic import write_bytes
 from backfield.data.codecs import Arrays, Codec, encode_labels
 from backfield.data.packed.reader import FORMAT, INDEX, PLAN, VERSION, Shards, open_shards, sha256_of, shard_file
 from backfield.data.sequences import checked_sequence, part, select
@@ -120,7 +118,7 @@ def _agree(folder: Path, plan: dict[str, Any]) -> None:
         elif any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and not a packed folder; choose another one.")
         else:
-            _replace(folder / PLAN, json.dumps(plan).encode())
+            write_bytes(folder / PLAN, json.dumps(plan).encode())
     except OSError as error:
         raise InputError(f"cannot pack into {folder}: {error.strerror or error}.") from error
 
@@ -166,7 +164,7 @@ def write_shard(path: Path, recipe: str, codec: Codec, X: Any, y: Any, first: in
         _check_finite(arrays, first + k)
         tensors |= {f"{k}.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
     try:
-        _replace(path, save(tensors, metadata={"backfield": recipe}))
+        write_bytes(path, save(tensors, metadata={"backfield": recipe}))
     except OSError as error:
         text = f"{error.strerror or error}; finished shards are kept, and the same command goes on from there"
         raise OSError(error.errno, text, str(path)) from error
@@ -209,20 +207,6 @@ def _write_index(
         "shards": shards,
     }
     try:
-        _replace(folder / INDEX, json.dumps(index).encode())
+        write_bytes(folder / INDEX, json.dumps(index).encode())
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}; the shards are kept", str(folder / INDEX)) from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(part, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()

@@ -23,9 +23,8 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from backfield.errors import InputError
-from backfield.io._text import MAX_UNLISTED_ENTRIES, write_atomic
-from backfield.io.named_tables import (
+from backfield.data.formats._text import MAX_UNLISTED_ENTRIES, write_packed
+from backfield.data.formats.named_tables import (
     MAX_STATES,
     NamedTables,
     check_complete,
@@ -35,6 +34,7 @@ from backfield.io.named_tables import (
     read_text,
     table_size,
 )
+from backfield.errors import InputError
 
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _TOKEN = re.compile(r'\s*("[^"\n]*"|[{}()\[\]|,;]|[^\s{}()\[\]|,;"]+)')
@@ -291,7 +291,7 @@ def _is_number(word: str) -> bool:
 
 def write_bif(tables: NamedTables, path: str | Path) -> None:
     """Write a Bayesian network; probabilities are written so that they are read back to the bit."""
-    write_atomic(path, "\n".join(_lines(tables)) + "\n")
+    write_packed(path, "\n".join(_lines(tables)) + "\n")
 
 
 def _lines(tables: NamedTables) -> Iterator[str]:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.atomic import replacing
 from backfield.errors import InputError
 
 #: What the pickle of an array of arrays may name.
@@ -54,14 +55,8 @@ def read_npz(path: str | Path, with_labels: bool = True) -> Arrays:
 
 def write_npz(path: str | Path, arrays: dict[str, Any]) -> None:
     """Write arrays; a list of arrays is stacked if their shapes agree and becomes an object array if not."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "wb") as file:
-            np.savez_compressed(file, **{key: _stacked(value) for key, value in arrays.items()})  # type: ignore[arg-type]
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez_compressed(file, **{key: _stacked(value) for key, value in arrays.items()})  # type: ignore[arg-type]
 
 
 def _stacked(value: Any) -> np.ndarray:

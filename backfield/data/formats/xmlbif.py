@@ -19,9 +19,8 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from backfield.errors import InputError
-from backfield.io._text import write_atomic
-from backfield.io.named_tables import (
+from backfield.data.formats._text import write_packed
+from backfield.data.formats.named_tables import (
     MAX_STATES,
     NamedTables,
     check_complete,
@@ -31,6 +30,7 @@ from backfield.io.named_tables import (
     read_text,
     table_size,
 )
+from backfield.errors import InputError
 
 #: Elements whose text is of use; others (PROPERTY, ...) are skipped.
 _TEXT = ("NAME", "OUTCOME", "VALUE", "FOR", "GIVEN", "TABLE")
@@ -168,7 +168,7 @@ def _table(path: str | Path, element: _Element, name: str, text: str, shape: lis
 
 def write_xmlbif(tables: NamedTables, path: str | Path) -> None:
     """Write a Bayesian network; probabilities are written so that they are read back to the bit."""
-    write_atomic(path, "\n".join(_lines(tables)) + "\n")
+    write_packed(path, "\n".join(_lines(tables)) + "\n")
 
 
 def _lines(tables: NamedTables) -> Iterator[str]:

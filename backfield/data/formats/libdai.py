@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from backfield.data.formats._tables import log_potentials, potential_tables
+from backfield.data.formats._text import MAX_UNLISTED_ENTRIES, MAX_UNLISTED_LABELS, Numbers, read_bytes, write_packed
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.io._tables import log_potentials, potential_tables
-from backfield.io._text import MAX_UNLISTED_ENTRIES, MAX_UNLISTED_LABELS, Numbers, read_bytes, write_atomic
 
 
 class _Block(NamedTuple):
@@ -120,7 +120,7 @@ def write_fg(theta: Potentials, path: str | Path) -> None:
     tables = potential_tables(theta, path, "a factor graph")
     named = {i for scope, _ in tables for i in scope}
     tables += [([i], [1.0] * count) for i, count in enumerate(labels) if i not in named]
-    write_atomic(
+    write_packed(
         path, "\n\n".join([str(len(tables)), *(_block_text(scope, table, labels) for scope, table in tables)]) + "\n"
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from backfield.data.formats._text import write_packed
 from backfield.datasets.conll import Token, read_columns
 from backfield.errors import InputError
-from backfield.io._text import write_atomic
 
 
 class ColumnFile(NamedTuple):
@@ -48,4 +48,4 @@ def read_column_file(path: str | Path, n_features: int | None = None, with_label
 def write_column_file(path: str | Path, sentences: Sequence[Sequence[Sequence[str]]]) -> None:
     """Write sentences of tokens, each a sequence of its columns."""
     blocks = ("".join(" ".join(token) + "\n" for token in sentence) for sentence in sentences)
-    write_atomic(path, "\n".join(blocks))
+    write_packed(path, "\n".join(blocks))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
-import secrets
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from backfield.atomic import write_bytes
 from backfield.errors import InputError
 
 #: Most labels (or variables) that a file may announce without a table for them, and most zeros it may leave out. Beyond
@@ -122,26 +121,10 @@ def shown(token: bytes) -> str:
     return text if len(token) <= 20 else f"{text[:-1]}...'"
 
 
-def write_atomic(path: str | Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it; packed where its name ends in .gz."""
-    target = Path(os.path.realpath(path))
-    data = text.encode("utf-8")
-    if target.suffix.lower() == ".gz":
-        data = gzip.compress(data, mtime=0)
-    if target.exists() and not target.is_file():  # a pipe or a terminal cannot be replaced
-        target.write_bytes(data)
-        return
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, target)
-    except OSError as error:
-        if error.filename is not None:
-            error.filename = str(path)  # the name that people know
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+def write_packed(path: str | Path, text: str) -> None:
+    """Write a text; packed where its name ends in .gz."""
+    data = text.encode()
+    write_bytes(path, gzip.compress(data, mtime=0) if Path(path).suffix.lower() == ".gz" else data)
 
 
 def _token_starts(text: bytes, start: int) -> np.ndarray:

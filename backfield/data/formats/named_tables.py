@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from backfield.data.formats._text import read_bytes
 from backfield.errors import InputError
-from backfield.io._text import read_bytes
 
 #: Most states of a variable, and most entries of a table.
 MAX_STATES = 100_000

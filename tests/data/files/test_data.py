@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from backfield.data.examples import check_classes, check_labels, read_data
+from backfield.data.formats import read_npz, write_column_file, write_mask, write_npz
+from backfield.data.preprocessing import Preprocessing, choose_preprocessing
 from backfield.errors import InputError
-from backfield.io import Preprocessing, choose_preprocessing, read_data, read_npz, write_column_file, write_mask, write_npz
-from backfield.io.data import check_classes, check_labels
 
 
 def image_folder(path, masks=((0, 1), (1, 255)), shape=(4, 5), ending=".png"):

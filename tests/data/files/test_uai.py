@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.io import read_evidence, read_mar, read_pr, read_uai, write_evidence, write_mar, write_pr, write_uai
-from tests.io.data import folder
+from backfield.data.formats import read_evidence, read_mar, read_pr, read_uai, write_evidence, write_mar, write_pr, write_uai
+from tests.data.files.data import folder
 from tests.models import enumerate_model, random_graph, random_potentials
 
 GOOD = "MARKOV\n3\n2 3 2\n3\n1 0\n2 1 0\n3 0 1 2\n\n2\n1 2\n\n6\n1 2 3 4 5 6\n\n12\n1 2 3 4 5 6 7 8 9 10 11 12\n"

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.data.formats._tables import log_potentials, potential_tables
+from backfield.data.formats._text import MAX_UNLISTED_LABELS, Numbers, read_bytes, shown, split_header, write_packed
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.io._tables import log_potentials, potential_tables
-from backfield.io._text import MAX_UNLISTED_LABELS, Numbers, read_bytes, shown, split_header, write_atomic
 
 
 def read_uai(path: str | Path) -> Potentials:
@@ -156,7 +156,7 @@ def write_uai(theta: Potentials, path: str | Path, priors: np.ndarray | None = N
     lines = ["MARKOV" if priors is None else "BAYES", str(len(counts)), " ".join(map(str, counts)), str(len(tables))]
     lines += [" ".join(map(str, [len(scope), *scope])) for scope, _ in tables]
     lines += [f"\n{len(table)}\n{' '.join(map(repr, table))}" for _, table in tables]
-    write_atomic(path, "\n".join(lines) + "\n")
+    write_packed(path, "\n".join(lines) + "\n")
 
 
 def read_evidence(path: str | Path, n: int | None = None) -> np.ndarray:
@@ -201,7 +201,7 @@ def write_evidence(observed: Any, path: str | Path) -> None:
         raise InputError(f"{path}: observed must be (n,) integers, got {observed.dtype} of shape {observed.shape}.")
     known = np.flatnonzero(observed >= 0)
     pairs = np.stack([known, observed[known]], axis=1).ravel().tolist()
-    write_atomic(path, " ".join(map(str, [len(known), *pairs])) + "\n")
+    write_packed(path, " ".join(map(str, [len(known), *pairs])) + "\n")
 
 
 def read_mar(path: str | Path) -> list[np.ndarray]:
@@ -236,7 +236,7 @@ def write_mar(marginals: Iterable[Sequence[float] | np.ndarray], path: str | Pat
     """Write marginals, one row of probabilities for each variable."""
     rows = [np.asarray(row, dtype=np.float64).tolist() for row in marginals]
     words = [" ".join([str(len(row)), *map(repr, row)]) for row in rows]
-    write_atomic(path, "MAR\n" + " ".join([str(len(rows)), *words]) + "\n")
+    write_packed(path, "MAR\n" + " ".join([str(len(rows)), *words]) + "\n")
 
 
 def read_pr(path: str | Path) -> float:
@@ -253,4 +253,4 @@ def read_pr(path: str | Path) -> float:
 
 def write_pr(log10_z: float, path: str | Path) -> None:
     """Write log10 Z (the natural log divided by ``log(10)``)."""
-    write_atomic(path, f"PR\n{float(log10_z)!r}\n")
+    write_packed(path, f"PR\n{float(log10_z)!r}\n")

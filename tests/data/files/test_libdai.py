@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.io import read_fg
-from tests.io.data import folder
+from backfield.data.formats import read_fg
+from tests.data.files.data import folder
 from tests.models import enumerate_model
 
 GOOD = """# a comment

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from backfield.io.data import Data
-from backfield.io.preprocessing import Preprocessing
+from backfield.data.examples import Data
+from backfield.data.preprocessing import Preprocessing
 
 
 class PackedInputs(Sequence[Any]):

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from backfield.data.formats.columns import read_column_file
+from backfield.data.formats.images import DONT_CARE, read_image_folder
+from backfield.data.formats.npz import read_npz
 from backfield.data.packed import is_packed, open_shards
 from backfield.data.sequences import select
 from backfield.errors import InputError
-from backfield.io.columns import read_column_file
-from backfield.io.images import DONT_CARE, read_image_folder
-from backfield.io.tables import read_npz
 
 #: Endings of column files; a name without an ending is one, too.
 COLUMN_ENDINGS = ("", ".txt", ".conll", ".col", ".columns", ".tsv", ".iob", ".iob2", ".bio", ".data", ".train", ".test")
@@ -72,7 +72,7 @@ def read_data(path: str | Path, with_labels: bool = True, n_columns: int | None 
     Parameters
     ----------
     path
-        A folder with ``images/`` and ``masks/``, an ``.npz`` (see :mod:`backfield.io.tables`), a CoNLL column file, or a
+        A folder with ``images/`` and ``masks/``, an ``.npz`` (see ``backfield.data.formats.npz``), a CoNLL column file, or a
         packed folder.
     with_labels
         Labels must be there. Else they are not looked at, and need not be.

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from backfield.data.examples import Data
+from backfield.data.samples import GridSample
 from backfield.datasets.conll import window_features, window_template
 from backfield.errors import InputError
-from backfield.estimators import GridSample
 from backfield.features import EdgeFeatures, PixelFeatures, as_rgb
-from backfield.io.data import Data
 
 #: Features of pixels: name -> what it is.
 FEATURES = {

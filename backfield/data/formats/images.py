@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.atomic import replacing
 from backfield.data.sequences import Lazy
 from backfield.datasets import read_image, read_mask
 from backfield.errors import InputError
@@ -64,7 +65,8 @@ def write_mask(path: str | Path, mask: np.ndarray) -> None:
     limit = 65536 if mask.size and mask.max() >= DONT_CARE else DONT_CARE
     if mask.size and not 0 <= int(mask.min()) <= int(mask.max()) < limit:
         raise InputError(f"{path}: a PNG holds classes 0 .. 65535, got {mask.min()} .. {mask.max()}.")
-    Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16)).save(path, format="PNG")
+    with replacing(path) as file:
+        Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16)).save(file, format="PNG")
 
 
 def _stems(folder: Path) -> dict[str, Path]:

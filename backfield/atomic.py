@@ -1,0 +1,103 @@
+"""Files that are written whole or not at all: the one writer of the package.
+
+    data -> .NAME.<random> (same folder) -> fsync -> rename to NAME -> fsync of the folder
+
+A process killed at any moment leaves the old file or the new one. Symbolic links are followed; what is no file (a device, a
+pipe) is written to and not replaced; the inputs of a command (:func:`protecting`) are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO
+
+from backfield.errors import InputError
+
+_PROTECTED: ContextVar[tuple[Path, ...]] = ContextVar("protected", default=())
+
+
+@contextlib.contextmanager
+def protecting(*inputs: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Refuse to replace any of these files, or anything in these folders, inside the block."""
+    paths = tuple(Path(os.path.realpath(path)) for path in inputs if path is not None)
+    token = _PROTECTED.set(_PROTECTED.get() + paths)
+    try:
+        yield
+    finally:
+        _PROTECTED.reset(token)
+
+
+def check_output(path: str | os.PathLike[str]) -> Path:
+    """Return the file that a path leads to, refused where it is an input of this command."""
+    target = Path(os.path.realpath(path))
+    for source in _PROTECTED.get():
+        if target == source or (target.exists() and source in target.parents):
+            raise InputError(f"cannot write {path}: it is an input of this command; choose another place.")
+    return target
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Give a file to write to, which takes the place of ``path`` when the block has ended without an error."""
+    target = check_output(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        with open(target, "wb") as file:
+            yield file
+        return
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb") as file:  # not mkstemp, whose files only their owner may read
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        if error.filename is not None:
+            error.filename, error.filename2 = str(path), None  # the name that people know
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Put ``data`` in the place of a file; raises OSError and leaves the old file if that fails."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Put a text, in UTF-8, in the place of a file."""
+    write_bytes(path, text.encode())
+
+
+def probe(path: str | os.PathLike[str]) -> None:
+    """Raise OSError if a file could not be written there; an existing file stays as it is."""
+    target = check_output(path)
+    if target.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last; not every system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
