@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from backfield.registry import Component
+
+
+class TiedScores(NamedTuple):
+    """Scores (N, K) as sums of tables that all rows share: theta_c = sum_k s_ck T_k, see :class:`backfield.Tied`."""
+
+    tables: np.ndarray  # (n_tables, K)
+    scales: np.ndarray | None  # (N, n_tables) or one column less: the last table then enters every row once
 
 
 class Energy(Component):
@@ -32,6 +39,10 @@ class Energy(Component):
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
         """Return the scores (N, K)."""
         raise NotImplementedError
+
+    def tables(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> TiedScores | None:
+        """Return few tables and scales per row that give the same scores; None where scores are not of that form."""
+        return None
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.energies.base import Energy
+from backfield.energies.base import Energy, TiedScores
 from backfield.kernels.arrays import add_row, column_sums
 
 #: Of more features there is no Gram matrix: it costs their square per row, and its Cholesky factor their cube.
@@ -32,6 +32,13 @@ class Linear(Energy, name="linear"):
         scores = np.asarray(features @ matrix[:-1])
         add_row(scores, matrix[-1])
         return scores
+
+    def tables(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> TiedScores | None:
+        """Return W, with the features as scales."""
+        if not isinstance(features, np.ndarray) or features.ndim != 2 or features.shape[1] + intercept == 0:
+            return None
+        matrix = w.reshape(-1, n_outputs).astype(features.dtype, copy=False)
+        return TiedScores(matrix, features if features.shape[1] else None)
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return features' d_scores, and their sum for the intercept."""
@@ -68,6 +75,10 @@ class Constant(Energy, name="constant"):
         """Return the constants, once per row."""
         return np.repeat(w[None].astype(features.dtype), features.shape[0], axis=0)
 
+    def tables(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> TiedScores:
+        """Return the one table."""
+        return TiedScores(w[None].astype(features.dtype), None)
+
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the adjoints."""
         return column_sums(d_scores).astype(np.float64, copy=False)
@@ -88,6 +99,10 @@ class Zero(Energy, name="zero"):
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
         """Return zeros."""
         return np.zeros((features.shape[0], n_outputs), features.dtype)
+
+    def tables(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> TiedScores:
+        """Return a table of zeros."""
+        return TiedScores(np.zeros((1, n_outputs), features.dtype), None)
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return nothing."""

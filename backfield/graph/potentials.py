@@ -179,7 +179,11 @@ class Potentials:
 
     def minus(self, other: Potentials) -> Potentials:
         """Return the difference of two adjoints of the same kinds."""
-        return self.like(self.vector() - other.vector())
+        unary = self.unary_flat - other.unary_flat
+        if self._groups is None:
+            return Potentials.from_flat(self.graph, unary, self.factors_flat - other.factors_flat)
+        pairs = zip(self._groups, other.groups, strict=True)
+        return Potentials.from_groups(self.graph, unary, [a.like(a.vector() - b.vector()) for a, b in pairs])
 
     def dot(self, other: Potentials) -> float:
         """Inner product over all tables, with ``0 * -inf = 0``."""

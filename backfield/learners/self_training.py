@@ -135,7 +135,7 @@ class SelfTraining(Composite, name="self_training"):
         example = task.examples[at]
         target, graph = example.target, example.graph
         assert target is not None
-        theta = task.layout.theta(w, example, task.dtype)
+        theta = task.layout.theta(w, example, task.dtype).written_out()
         solver = task.objective.solver if isinstance(task.objective, SOLVED) else "auto"
         try:
             model = Conditioned(theta, target.known(graph))

@@ -21,8 +21,10 @@ from backfield.inference.base import ExactInference, Inference, IterativeInferen
 from backfield.inference.conditioned import Conditioned
 from backfield.objectives.base import (
     Objective,
+    Seen,
     Setting,
     Target,
+    count_wrong_marginals,
     is_complete,
     refuse_impossible,
 )
@@ -68,6 +70,8 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
         """Return A(theta) - A(theta, z) and its gradient."""
         assert setting.inference is not None
         free, d_free = _log_partition(theta, target.observed, setting.inference, setting)
+        if setting.watch is not None and isinstance(setting.inference, ExactInference):
+            setting.watch.append(Seen(count_wrong_marginals(d_free, target)))  # the gradient is the marginals
         if is_complete(target):
             labels = target.labeling.labels
             clamped, d_clamped = theta.score(labels), theta.indicators(labels)

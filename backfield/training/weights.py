@@ -17,7 +17,7 @@ import numpy as np
 
 from backfield.energies import Energy
 from backfield.errors import InputError
-from backfield.graph import Graph, Potentials
+from backfield.graph import Graph, Potentials, Tied
 from backfield.training.examples import Example, Rows
 
 
@@ -51,12 +51,31 @@ class WeightLayout:
         self.n_weights = stop
 
     def theta(self, w: np.ndarray, example: Example, dtype: Any) -> Potentials:
-        """Return the potentials of an example."""
+        """Return the potentials of an example; factors are tied where their energies are few tables for all rows."""
         graph = example.graph
         unary = _assemble(self.unary, w, example.unary, _rows_of(graph, "unary"), dtype)
+        groups = self._tied_groups(w, example, dtype)
+        if groups is not None:
+            return Potentials.from_groups(graph, unary, groups)
         return Potentials.from_flat(
             graph, unary, _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
         )
+
+    def _tied_groups(self, w: np.ndarray, example: Example, dtype: Any) -> list[Tied] | None:
+        """Return a tied group for each group of the graph, where each is the rows of one block; else None."""
+        owners = _owners(example)
+        if owners is None:
+            return None
+        groups = []
+        for number, span in zip(owners, example.graph.groups, strict=True):
+            block, rows = self.factors[number], example.factors[number]
+            assert rows is not None and span.shape is not None
+            found = block.energy.tables(w[block.start : block.stop], rows.features, block.n_outputs, block.intercept)
+            if found is None:
+                return None
+            tables = found.tables.reshape(-1, *span.shape)
+            groups.append(Tied(tables, found.scales, True, span.n_factors, len(tables)).astype(dtype))
+        return groups
 
     @property
     def blocks(self) -> list[Block]:
@@ -74,12 +93,14 @@ class WeightLayout:
             block.energy.forget()
 
     def vjp(self, example: Example, d_theta: Potentials, w: np.ndarray | None = None) -> np.ndarray:
-        """Return d_w from d_theta; without ``w``, energies must be linear in it."""
+        """Return d_w from d_theta, of tables or tied as :meth:`theta`; without ``w``, energies must be linear in it."""
         d_w = np.zeros(self.n_weights)
-        for blocks, parts, kind, flat in (
-            (self.unary, example.unary, "unary", d_theta.unary_flat),
-            (self.factors, example.factors, "factors", d_theta.factors_flat),
-        ):
+        todo = [(self.unary, example.unary, "unary", d_theta.unary_flat)]
+        if d_theta.has_tables_only:
+            todo.append((self.factors, example.factors, "factors", d_theta.factors_flat))
+        else:
+            self._add_tied(example, d_theta, d_w)
+        for blocks, parts, kind, flat in todo:
             where = _rows_of(example.graph, kind)
             for block, rows in zip(blocks, parts, strict=True):
                 if rows is not None and block.stop > block.start:
@@ -87,6 +108,28 @@ class WeightLayout:
                     here = None if w is None else w[block.start : block.stop]
                     d_w[block.start : block.stop] = block.energy.vjp(rows.features, part, block.intercept, here)
         return d_w
+
+    def _add_tied(self, example: Example, d_theta: Potentials, d_w: np.ndarray) -> None:
+        """Write what tied groups hold: the adjoints of the weights themselves."""
+        owners = _owners(example)
+        assert owners is not None
+        for number, group in zip(owners, d_theta.groups, strict=True):
+            block = self.factors[number]
+            if isinstance(group, Tied) and block.stop > block.start:
+                d_w[block.start : block.stop] = group.tables.reshape(-1)
+
+
+def _owners(example: Example) -> list[int] | None:
+    """Return the block whose rows are each group of the graph; None where groups and blocks do not match one to one."""
+    given = [(number, rows) for number, rows in enumerate(example.factors) if rows is not None]
+    groups = example.graph.groups
+    if len(given) != len(groups):
+        return None
+    for (_, rows), group in zip(given, groups, strict=True):
+        match = isinstance(rows.index, slice) and (rows.index.start, rows.index.stop) == (group.start, group.stop)
+        if not match or group.shape is None:
+            return None
+    return [number for number, _ in given]
 
 
 class _Table(NamedTuple):

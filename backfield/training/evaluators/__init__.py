@@ -4,11 +4,11 @@
 """
 
 from backfield.training.evaluators.base import Evaluator, Sum, Task
-from backfield.training.evaluators.chains import StackedChains
 from backfield.training.evaluators.general import General, Independent
 from backfield.training.evaluators.maxima import StackedMaxima
+from backfield.training.evaluators.stacked import Stacked
 
 #: The last one takes every task.
-EVALUATORS: tuple[type[Evaluator], ...] = (Independent, StackedChains, StackedMaxima, General)
+EVALUATORS: tuple[type[Evaluator], ...] = (Independent, Stacked, StackedMaxima, General)
 
-__all__ = ["EVALUATORS", "Evaluator", "General", "Independent", "StackedChains", "StackedMaxima", "Sum", "Task"]
+__all__ = ["EVALUATORS", "Evaluator", "General", "Independent", "Stacked", "StackedMaxima", "Sum", "Task"]

@@ -10,7 +10,7 @@ import numpy as np
 from backfield.gradients import Truncated
 from backfield.graph import Potentials
 from backfield.losses.base import unary_entries
-from backfield.objectives import Seen
+from backfield.objectives import Seen, evaluate
 from backfield.objectives.base import argmax_labels
 from backfield.objectives.piecewise import pieces
 from backfield.training.evaluators.base import Evaluator, Sum, Task
@@ -43,7 +43,7 @@ class General(Evaluator):
             if not theta.is_finite:
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
         setting = task.setting._replace(seed=seed, watch=watch)
-        value, d_theta = task.objective.value_and_dtheta(theta, example.target, setting)
+        value, d_theta = evaluate(task.objective, theta, example.target, setting)
         wrong, sweeps, truncated = watch[0] if watch else Seen(float("nan"))
         if not task.objective.integrable:
             wrong = float(value)
@@ -110,8 +110,8 @@ def _second(task: Task, example: Example, w: np.ndarray, direction: np.ndarray, 
     setting = task.setting._replace(seed=seed, watch=watch, gradient=Truncated(task.setting.memory))
     theta, change = (task.layout.theta(x, example, np.float64) for x in (w, direction))
     moved = theta.like(theta.vector() + 1j * _STEP * change.vector())
-    value, d_theta = task.objective.value_and_dtheta(moved, example.target, setting)
+    value, d_theta = evaluate(task.objective, moved, example.target, setting)
     both = d_theta.vector()
-    parts = [task.layout.vjp(example, theta.like(each), w) for each in (both.real.copy(), both.imag / _STEP)]
+    parts = [task.layout.vjp(example, d_theta.like(each), w) for each in (both.real.copy(), both.imag / _STEP)]
     wrong, sweeps, _ = watch[0] if watch else Seen(float("nan"))
     return Sum(example.weight * float(np.real(value)), example.weight * np.concatenate(parts), wrong, sweeps)

@@ -7,19 +7,27 @@ Viterbi's algorithm for all its chains. Applies where every label is known, with
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import issparse, vstack
 
 from backfield.inference.sampling.perturb_and_map import gumbel_numbers
 from backfield.kernels.compile import exact_kernel
 from backfield.objectives import MarginalPerturbAndMap, MaxMargin, PerturbAndMapLikelihood
 from backfield.training.evaluators.base import Evaluator, Sum, Task
-from backfield.training.evaluators.chains import are_stackable, stacked, transitions
-from backfield.training.examples import Rows
+from backfield.training.examples import Example, Rows
 
 _MARGIN, _JOINT, _MARGINAL = range(3)
 _MODES = {MaxMargin: _MARGIN, PerturbAndMapLikelihood: _JOINT, MarginalPerturbAndMap: _MARGINAL}
+
+
+class _Stack(NamedTuple):
+    """Some chains end to end."""
+
+    features: Any  # (N, F) of all positions
+    ptr: np.ndarray  # where chains begin
+    labels: np.ndarray  # (N,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +42,7 @@ class StackedMaxima(Evaluator):
             return False
         reduced = not isinstance(objective, MarginalPerturbAndMap) or objective.reduction
         known = type(objective) in _MODES and objective.solver in ("auto", "viterbi")
-        return bool(known and reduced and task.layout.factors and are_stackable(task)) and not any(
+        return bool(known and reduced and task.layout.factors and _are_stackable(task)) and not any(
             issparse(example.unary[0].features)  # type: ignore[union-attr]
             for example in task.examples
         )
@@ -47,10 +55,10 @@ class StackedMaxima(Evaluator):
         """Sum over some chains at once."""
         task = self.task
         block, edges = task.layout.unary[0], task.layout.factors[0]
-        features, ptr, labels = stacked([task.examples[number] for number in numbers])
+        features, ptr, labels = _stacked([task.examples[number] for number in numbers])
         count = block.n_outputs
         unary = block.scores(w, Rows(slice(0, len(labels)), features)).astype(np.float64)
-        table = transitions(task, w).astype(np.float64)
+        table = _transitions(task, w).astype(np.float64)
         gradient = np.zeros(task.n_weights)
         if not (np.isfinite(unary).all() and np.isfinite(table).all()):
             return Sum(np.inf, gradient, 0.0, 0)
@@ -69,6 +77,44 @@ class StackedMaxima(Evaluator):
         if edges.stop > edges.start:
             gradient[edges.start : edges.stop] = d_table.reshape(-1)
         return Sum(float(value) / samples, gradient / samples, float("nan"), 0)
+
+
+def _are_stackable(task: Task) -> bool:
+    """Whether all examples are chains in memory with one transition table, whose labels are known and count the same."""
+    layout = task.layout
+    tied = len(layout.unary) == 1 and not layout.unary[0].energy.whole and len(layout.factors) <= 1
+    tied = tied and all(block.n_features == 0 for block in layout.factors)
+    return task.chains and task.in_memory and tied and all(_is_complete(example) for example in task.examples)
+
+
+def _is_complete(example: Example) -> bool:
+    """Whether every label is known and counts the same."""
+    target = example.target
+    return (
+        target is not None
+        and example.weight == 1.0
+        and target.observed is None
+        and target.weights is None
+        and not target.labeling.has_sets
+        and bool((target.labeling.labels >= 0).all())
+    )
+
+
+def _stacked(examples: list[Example]) -> _Stack:
+    """Return chains end to end."""
+    features = [example.unary[0].features for example in examples]  # type: ignore[union-attr]
+    labels = np.concatenate([example.target.labeling.labels for example in examples])  # type: ignore[union-attr]
+    ptr = np.concatenate([[0], np.cumsum([example.graph.n_variables for example in examples])])
+    return _Stack(vstack(features, format="csr") if issparse(features[0]) else np.concatenate(features), ptr, labels)
+
+
+def _transitions(task: Task, w: np.ndarray) -> np.ndarray:
+    """Return the table of all edges in the type of the task, as float64 zeros where it has no weights."""
+    count = task.layout.unary[0].n_outputs
+    for edges in task.layout.factors:
+        if edges.stop > edges.start:
+            return w[edges.start : edges.stop].reshape(count, count).astype(task.dtype)
+    return np.zeros((count, count))
 
 
 @exact_kernel
