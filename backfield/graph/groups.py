@@ -47,6 +47,10 @@ class Group(ABC):
         """Return a group of the same kind with the numbers of such a vector."""
 
     @abstractmethod
+    def as_adjoint(self) -> Self:
+        """Return the same numbers as an adjoint."""
+
+    @abstractmethod
     def write_out(self) -> np.ndarray:
         """Return the tables of all factors, flat, each in C order."""
 
@@ -98,6 +102,10 @@ class Tables(Group):
     def like(self, vector: np.ndarray) -> Self:
         """Return other tables of the same sizes."""
         return replace(self, flat=vector)
+
+    def as_adjoint(self) -> Self:
+        """Return the tables."""
+        return self
 
     def write_out(self) -> np.ndarray:
         """Return the tables."""
@@ -193,6 +201,10 @@ class Tied(Group):
         scales = vector[cut:].reshape(self.scales.shape) if self.moves_scales else self.scales
         return replace(self, tables=vector[:cut].reshape(self.tables.shape), scales=scales)
 
+    def as_adjoint(self) -> Self:
+        """Return the same numbers as an adjoint, which has no scales where they are fixed."""
+        return replace(self, scales=self.scales if self.moves_scales else None, is_adjoint=True)
+
     def write_out(self) -> np.ndarray:
         """Return the tables of all factors, flat."""
         if self.is_adjoint:
@@ -203,7 +215,7 @@ class Tied(Group):
         forbidden = np.real(matrix) == -np.inf
         if not forbidden.any():
             return self._mix(matrix)
-        out = self._mix(np.where(forbidden, 0, matrix)).reshape(self.n_factors, -1)
+        out = self._mix(np.where(forbidden, 0, matrix)).reshape(self.n_factors, matrix.shape[1])
         wide = np.ones(self.n_factors, dtype=bool)
         for k in range(self.n_tables):
             where = wide if self.scales is None or k == self.scales.shape[1] else self.scales[:, k] != 0
@@ -221,7 +233,7 @@ class Tied(Group):
 
     def vjp(self, d_tables: np.ndarray) -> Self:
         """Return d_T_k = sum_c s_ck d_theta_c and d_s_ck = <T_k, d_theta_c>."""
-        d = d_tables.reshape(self.n_factors, -1)
+        d = d_tables.reshape(self.n_factors, self.matrix.shape[1])
         parts = [] if self.scales is None else [self.scales.T @ d]
         if self.has_constant:
             parts.append(column_sums(d)[None])

@@ -156,7 +156,7 @@ class Potentials:
         """Return potentials with other unary tables and the same groups."""
         if self._groups is None:
             return Potentials.from_flat(self.graph, unary_flat, self.factors_flat)
-        return Potentials.from_groups(self.graph, unary_flat, self._groups)
+        return Potentials.from_groups(self.graph, unary_flat, [group.astype(unary_flat.dtype) for group in self._groups])
 
     def vector(self) -> np.ndarray:
         """All numbers in one array: unary tables, then those of each group (tables; those and the scales of tied groups)."""
@@ -176,6 +176,13 @@ class Potentials:
         parts = np.split(vector[cut:], np.cumsum(sizes)[:-1])
         moved = [group.like(part) for group, part in zip(self._groups, parts, strict=True)]
         return Potentials.from_groups(self.graph, vector[:cut], moved)
+
+    def adjoint(self, vector: np.ndarray) -> Potentials:
+        """Return an adjoint of these potentials from one array laid out as by :meth:`vector`."""
+        out = self.like(vector)
+        if out._groups is not None:
+            out._groups = tuple(group.as_adjoint() for group in out._groups)
+        return out
 
     def minus(self, other: Potentials) -> Potentials:
         """Return the difference of two adjoints of the same kinds."""

@@ -24,6 +24,11 @@ def solve(theta: Potentials, solver: str = "auto") -> MapResult:
     return _default("max_product").solve(theta)
 
 
+def chain_solver_supports(solver: str, theta: Potentials) -> bool:
+    """Whether ``solver`` is Viterbi's algorithm on this model, which runs on its groups as they are."""
+    return solver in ("auto", "viterbi") and _default("viterbi").supports(theta)
+
+
 def check_solver(solver: str) -> None:
     """Refuse what is no solver."""
     if solver != "auto":

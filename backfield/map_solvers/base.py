@@ -28,6 +28,10 @@ class MapSolver(Component):
     #: Gives the best labels on every model that it accepts.
     exact: ClassVar[bool] = False
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether the solver runs on the groups of ``theta`` as they are; others it reads as tables, written out."""
+        return theta.has_tables_only
+
     def solve(self, theta: Potentials) -> MapResult:
         """Return the labels found for ``theta``."""
         raise NotImplementedError

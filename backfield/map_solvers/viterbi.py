@@ -11,7 +11,7 @@ Cost O(table · arity) per factor; memory O(sum of label counts).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Viterbi(MapSolver, name="viterbi"):
 
     exact: ClassVar[bool] = True
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether theta holds tables, or one for all edges of chains."""
+        return theta.has_tables_only or (theta.shared is not None and _links_of(theta) is not None)
+
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels; refuses graphs with cycles."""
         graph, exact = theta.graph, theta.astype(np.float64)
@@ -41,6 +45,25 @@ class Viterbi(MapSolver, name="viterbi"):
         if bad >= 0:
             raise _messages.impossible(bad)
         return MapResult(labels, theta.score(labels), optimal=True, n_iter=1)
+
+
+class Changes(NamedTuple):
+    """Labelings that differ from a common one: variables ``where[ptr[t]:ptr[t + 1]]`` get the labels ``new``."""
+
+    ptr: np.ndarray
+    where: np.ndarray
+    new: np.ndarray
+
+
+def fix_each(theta: Potentials, best: np.ndarray, variables: np.ndarray, labels: np.ndarray) -> Changes | None:
+    """Return how the best labels change with one variable fixed to a label, for each; None where these are no chains.
+
+    Cost: the rest of the chain behind the variable, and as far before it as labels change.
+    """
+    links, exact = _links_of(theta), theta.astype(np.float64)
+    if links is None:
+        return None
+    return Changes(*_fix_each(links, exact.unary, _tables_of(exact), best, variables, labels))
 
 
 def _links_of(theta: Potentials) -> np.ndarray | None:
@@ -121,3 +144,52 @@ def _solve_chains(links, theta_u, theta_c, labels):
             labels[i] = np.argmax(h[i] + theta_c[links[i], :, labels[i + 1]])
         start = stop + 1
     return -1
+
+
+@exact_kernel
+def _fix_each(links, theta_u, theta_c, best, variables, labels):
+    """Write where the best labels change; h holds the forward messages of the free model, g those behind a fixed label."""
+    n, count = theta_u.shape
+    h, g, out = theta_u.copy(), np.empty((n, count)), np.empty(count)
+    for i in range(n):
+        if links[i] >= 0:
+            _pass_on(theta_c[links[i]], h[i], out)
+            for x in range(count):
+                h[i + 1, x] += out[x]
+    new = best.copy()
+    ptr, where, found, total = np.zeros(len(variables) + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), 0
+    for t in range(len(variables)):
+        stop = variables[t]
+        g[stop] = -np.inf
+        g[stop, labels[t]] = h[stop, labels[t]]
+        while links[stop] >= 0:
+            _pass_on(theta_c[links[stop]], g[stop], out)
+            stop += 1
+            for x in range(count):
+                g[stop, x] = theta_u[stop, x] + out[x]
+        new[stop] = np.argmax(g[stop])
+        first = stop
+        while first > 0 and links[first - 1] >= 0 and (first > variables[t] or new[first] != best[first]):
+            first -= 1
+            message = g[first] if first >= variables[t] else h[first]
+            new[first] = np.argmax(message + theta_c[links[first], :, new[first + 1]])
+        if total + stop - first + 1 > len(where):
+            where, found = np.append(where, np.empty_like(where)), np.append(found, np.empty_like(found))
+        for i in range(first, stop + 1):
+            if new[i] != best[i]:
+                where[total], found[total] = i, new[i]
+                total += 1
+                new[i] = best[i]
+        ptr[t + 1] = total
+    return ptr, where[:total], found[:total]
+
+
+@exact_kernel
+def _pass_on(table, message, out):
+    """Write max_y message(y) + table(y, x)."""
+    out[:] = -np.inf
+    for y in range(len(message)):
+        shift = message[y]
+        for x in range(len(out)):
+            value = table[y, x] + shift
+            out[x] = value if value > out[x] else out[x]

@@ -41,6 +41,7 @@ class Setting(NamedTuple):
     seed: int = 0
     watch: list[Seen] | None = None  # gets what objectives see that decode on the way
     memory: int = Truncated.memory  # bytes for the way back, where the objective chooses the strategy itself
+    seeds: tuple[int, ...] | None = None  # of each graph of a union, instead of one seed for all
 
 
 @dataclass(frozen=True, eq=False)

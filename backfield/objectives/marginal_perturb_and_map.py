@@ -26,8 +26,9 @@ from backfield.graph.labeling import one_hot
 from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.perturb_and_map import gumbel
 from backfield.kernels.compile import exact_kernel
-from backfield.map_solvers.auto import solve
+from backfield.map_solvers.auto import chain_solver_supports, solve
 from backfield.map_solvers.graph_cut import CutProblem
+from backfield.map_solvers.viterbi import Changes, fix_each
 from backfield.objectives.base import Objective, Setting, Target
 from backfield.objectives.perturb_and_map import check_samples, free_noise
 
@@ -78,14 +79,17 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
                 "marginal_perturb_and_map takes labels or -1, not sets of labels; self_training makes soft targets of them."
             )
 
+    def supports(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether theta holds tables, or what Viterbi's algorithm runs on."""
+        return theta.has_tables_only or chain_solver_supports(self.solver, theta)
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value under this step's noise and its gradient."""
         value = 0.0
-        n_unary = len(theta.unary_flat)
-        d_theta = np.zeros(n_unary + len(theta.factors_flat))
+        d_theta = np.zeros(len(theta.vector()))
         models = list(_models(theta, target))
         for m in range(self.n_samples):
-            noise = gumbel(theta, setting.seed, m)
+            noise = gumbel(theta, setting.seeds or setting.seed, m)
             for model, terms in models:
                 assert model.theta is not None
                 if model.restriction is None:
@@ -93,13 +97,12 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
                 else:  # the terms are differences, in which the constant of the known labels cancels
                     d_part = np.zeros(len(model.theta.unary_flat) + len(model.theta.factors_flat))
                     value += self._add(model.theta, free_noise(model, noise), terms, d_part)
-                    d_theta += model.expand(model.theta.like(d_part), 0.0).vector()
-        d_theta /= self.n_samples
-        return value / self.n_samples, Potentials.from_flat(theta.graph, d_theta[:n_unary], d_theta[n_unary:])
+                    d_theta += theta.contract(model.expand(model.theta.like(d_part), 0.0)).vector()
+        return value / self.n_samples, theta.adjoint(d_theta / self.n_samples)
 
     def _add(self, theta: Potentials, noise: np.ndarray, terms: Terms, d_theta: np.ndarray) -> float:
         """Add the gradient of the terms of one model under one draw of noise to ``d_theta``; return their value."""
-        moved = Potentials.from_flat(theta.graph, theta.unary_flat + noise, theta.factors_flat)
+        moved = theta.with_unary(theta.unary_flat + noise)
         cut = self._cut(moved)
         best = cut.cut() if cut is not None else solve(moved, self.solver).labels
         value = _left_out(noise, theta.graph.layout.var_ptr, *terms)
@@ -109,7 +112,8 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
 
     def _cut(self, moved: Potentials) -> CutProblem | None:
         graph = moved.graph
-        if self.solver not in ("auto", "graph_cut") or not (graph.is_pairwise and graph.n_labels == 2 and graph.n_factors):
+        binary = graph.is_pairwise and graph.n_labels == 2 and graph.n_factors
+        if self.solver not in ("auto", "graph_cut") or not (binary and moved.has_tables_only):
             return None
         try:
             return CutProblem(moved.astype(np.float64))
@@ -123,6 +127,10 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
         if cut is not None and self.dynamic:
             changes = cut.fix_each(terms.variables, terms.labels)
             return Changes(changes.ptr, changes.where, 1 - best[changes.where])
+        if self.solver in ("auto", "viterbi"):
+            found = fix_each(moved, best, terms.variables, terms.labels)
+            if found is not None:
+                return found
         ptr = moved.graph.layout.var_ptr
         where, new = [], []
         for d, label in zip(terms.variables, terms.labels, strict=True):
@@ -167,14 +175,6 @@ def _weights(graph: Graph, target: Target) -> np.ndarray:
     return np.repeat(target.weights, graph.labels) if len(target.weights) == graph.n_variables else target.weights
 
 
-class Changes(NamedTuple):
-    """Labelings that differ from a common one: variables ``where[ptr[t]:ptr[t + 1]]`` get the labels ``new``."""
-
-    ptr: np.ndarray
-    where: np.ndarray
-    new: np.ndarray
-
-
 @exact_kernel
 def _left_out(noise, ptr, variables, labels, weights):
     """Return sum_t weight_t z_t(label_t): the noise that B_G leaves out."""
@@ -197,12 +197,12 @@ def _differences(theta: Potentials, best: np.ndarray, weights: np.ndarray, chang
     if not graph.is_pairwise or graph.n_labels is None:
         return _differences_of_any(theta, best, weights, changes, d_theta)
     around = graph.compiled("edges of variables", lambda: _edges_of_variables(graph))
-    unary, factors = (part.astype(np.float64, copy=False) for part in (theta.unary_flat, theta.factors_flat))
-    n_unary = len(unary)
-    value = _add_differences(
-        *around, graph.n_labels, *changes, weights, best, unary, factors, d_theta[:n_unary], d_theta[n_unary:]
-    )
-    return float(value)
+    shared, count = theta.shared, graph.n_factors
+    tables = theta.factors_flat if shared is None else shared.vector()
+    which = np.arange(count) if shared is None else np.zeros(count, dtype=np.int64)
+    unary, factors = (part.astype(np.float64, copy=False) for part in (theta.unary_flat, tables))
+    d_parts = d_theta[: len(unary)], d_theta[len(unary) :]
+    return float(_add_differences(*around, graph.n_labels, *changes, weights, best, which, unary, factors, *d_parts))
 
 
 def _differences_of_any(
@@ -229,7 +229,9 @@ def _edges_of_variables(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 @exact_kernel
-def _add_differences(ends, around_ptr, around, count, ptr, where, new, weights, best, unary, factors, d_unary, d_factors):
+def _add_differences(
+    ends, around_ptr, around, count, ptr, where, new, weights, best, which, unary, factors, d_unary, d_factors
+):
     """:func:`_differences` of pairwise models, at the cost of the variables that change and the edges around them."""
     other = best.copy()
     value = 0.0
@@ -249,7 +251,8 @@ def _add_differences(ends, around_ptr, around, count, ptr, where, new, weights, 
                 partner = i + j - v
                 if partner < v and other[partner] != best[partner]:
                     continue  # done with the other end
-                old, now = (e * count + best[i]) * count + best[j], (e * count + other[i]) * count + other[j]
+                start = which[e] * count
+                old, now = (start + best[i]) * count + best[j], (start + other[i]) * count + other[j]
                 drop += factors[old] - factors[now]
                 d_factors[old] += weight
                 d_factors[now] -= weight

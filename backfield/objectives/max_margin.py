@@ -22,8 +22,8 @@ from backfield.graph.labeling import one_hot
 from backfield.inference.base import Inference
 from backfield.inference.conditioned import Conditioned
 from backfield.inference.smoothed_lp.method import SmoothedLP
-from backfield.map_solvers.auto import solve
-from backfield.objectives.base import Objective, Setting, Target, argmax_labels
+from backfield.map_solvers.auto import chain_solver_supports, solve
+from backfield.objectives.base import Objective, Setting, Target, argmax_labels, is_complete, refuse_impossible
 
 
 class Margin(Objective):
@@ -49,10 +49,14 @@ class Margin(Objective):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss and its (sub)gradient."""
-        augmented = Potentials.from_flat(theta.graph, theta.unary_flat + margin(theta, target), theta.factors_flat)
+        augmented = theta.with_unary(theta.unary_flat + margin(theta, target))
         high, d_high = self._given(Conditioned(augmented, target.observed, self.method))
-        low, d_low = self._given(Conditioned(theta, target.known(theta.graph), self.method))
-        return high - low, theta.like(d_high.vector() - d_low.vector())
+        if is_complete(target):  # nothing to maximise, and no model to restrict
+            low, d_low = theta.score(target.labeling.labels), theta.indicators(target.labeling.labels)
+            refuse_impossible(low)
+        else:
+            low, d_low = self._given(Conditioned(theta, target.known(theta.graph), self.method))
+        return high - low, theta.contract(d_high).minus(theta.contract(d_low))
 
     def _given(self, model: Conditioned) -> tuple[float, Potentials]:
         if model.theta is None:
@@ -95,16 +99,19 @@ class MaxMargin(Margin, name="max_margin"):
 
     solver: str = "auto"
 
+    def supports(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether theta holds tables, or what Viterbi's algorithm runs on."""
+        return theta.has_tables_only or chain_solver_supports(self.solver, theta)
+
     def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
         """Return the MAP value and indicators."""
         found = solve(theta, self.solver)
-        unary, factors = one_hot(theta.graph, found.labels)
-        return found.value, Potentials.from_flat(theta.graph, unary.astype(theta.dtype), factors.astype(theta.dtype))
+        return found.value, theta.indicators(found.labels)
 
     def most_violating(self, theta: Potentials, target: Target) -> Violation:
         """Return the maximiser of theta·f(y) + Delta(y): the oracle of Frank-Wolfe methods."""
         delta = margin(theta, target)
-        augmented = Potentials.from_flat(theta.graph, theta.unary_flat + delta, theta.factors_flat)
+        augmented = theta.with_unary(theta.unary_flat + delta)
         model = Conditioned(augmented, target.observed)
         if model.theta is None:
             labels, optimal = argmax_labels(model.expand(None)), True

@@ -17,9 +17,9 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.graph.labeling import one_hot
 from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.perturb_and_map import gumbel, maximiser
+from backfield.map_solvers.auto import chain_solver_supports
 from backfield.objectives.base import Objective, Setting, Target
 
 
@@ -42,6 +42,10 @@ class PerturbAndMapLikelihood(Objective, name="perturb_and_map"):
     def __post_init__(self) -> None:
         check_samples(self)
 
+    def supports(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether theta holds tables, or what Viterbi's algorithm runs on."""
+        return theta.has_tables_only or chain_solver_supports(self.solver, theta)
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value under this step's noise and its gradient."""
         value = 0.0
@@ -50,16 +54,16 @@ class PerturbAndMapLikelihood(Objective, name="perturb_and_map"):
         models = [(1, Conditioned(theta, target.observed))]
         if complete:  # nothing to maximise, and no model to restrict
             value -= self.n_samples * theta.score(target.labeling.labels)
-            d_theta -= self.n_samples * np.concatenate(one_hot(theta.graph, target.labeling.labels))
+            d_theta -= self.n_samples * theta.indicators(target.labeling.labels).vector()
         else:
             models.append((-1, Conditioned(theta, target.known(theta.graph))))
         for m in range(self.n_samples):
-            noise = gumbel(theta, setting.seed, m)
+            noise = gumbel(theta, setting.seeds or setting.seed, m)
             for sign, model in models:
                 best, indicator = _maximum(model, noise, self.solver)
                 value += sign * best
-                d_theta += sign * indicator.vector()
-        return value / self.n_samples, theta.like(d_theta / self.n_samples)
+                d_theta += sign * theta.contract(indicator).vector()
+        return value / self.n_samples, theta.adjoint(d_theta / self.n_samples)
 
 
 def _maximum(model: Conditioned, noise: np.ndarray, solver: str) -> tuple[float, Potentials]:
@@ -67,8 +71,7 @@ def _maximum(model: Conditioned, noise: np.ndarray, solver: str) -> tuple[float,
     if model.theta is None:
         return float(model.constant), model.expand(None)
     labels, value, _ = maximiser(model.theta, solver)(free_noise(model, noise))
-    unary, factors = one_hot(model.theta.graph, labels)
-    return value + float(model.constant), model.expand(Potentials.from_flat(model.theta.graph, unary, factors))
+    return value + float(model.constant), model.expand(model.theta.indicators(labels))
 
 
 def free_noise(model: Conditioned, noise: np.ndarray) -> np.ndarray:

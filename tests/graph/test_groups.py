@@ -161,6 +161,14 @@ def test_one_table_of_all_factors():
     assert theta.indicators(np.array([0, 1, 1, 0])).groups[0].tables.shape == (2, 2)
 
 
+def test_a_group_without_factors():
+    theta = Potentials(Graph.chain(1), np.zeros((1, 2)), groups=[Tied(np.array([[0.0, -np.inf], [1.0, 2.0]]))])
+    assert theta.factors.shape == (0, 2, 2)
+    d = theta.contract(Potentials.from_flat(theta.graph, np.zeros(2), np.empty(0)))
+    np.testing.assert_array_equal(d.groups[0].tables, np.zeros((2, 2)))
+    assert theta.indicators(np.array([1])).groups[0].tables.shape == (2, 2)
+
+
 def test_batches():
     table = RNG.normal(size=(2, 2))
     thetas = [Potentials(Graph.chain(n), RNG.normal(size=(n, 2)), groups=[Tied(table)]) for n in (3, 1, 4)]

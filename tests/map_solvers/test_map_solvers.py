@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield import Graph, InputError, Potentials
+from backfield import Graph, InputError, Potentials, Tied
+from backfield.graph.graph import union
 from backfield.map_solvers import BruteForce, Icm, MaxProduct, Viterbi
 from backfield.map_solvers._order import message_order, order_of
 from backfield.map_solvers.icm import icm
-from backfield.map_solvers.viterbi import _chain_links, _solve_forest
+from backfield.map_solvers.viterbi import _chain_links, _solve_forest, fix_each
 from tests.models import random_graph, random_potentials, random_tree
 
 INF = np.inf
@@ -254,3 +255,25 @@ def test_refusals():
 def test_bad_settings_are_refused(spec):
     with pytest.raises(InputError, match="must be"):
         bf.find_map(random_potentials(Graph.chain(2), np.random.default_rng(0)), spec)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_one_label_fixed_at_a_time(shared):
+    """fix_each finds what solving the chain with that label alone allowed does."""
+    rng = np.random.default_rng(0)
+    graph = union([Graph.chain(n, 3) for n in (4, 1, 6, 2)])
+    unary, table = rng.normal(size=(13, 3)), rng.normal(size=(3, 3))
+    theta = Potentials(graph, unary, groups=[Tied(table)])
+    theta = theta if shared else theta.written_out()
+    best = Viterbi().solve(theta).labels
+    variables, labels = np.repeat(np.arange(13), 3), np.tile(np.arange(3), 13)
+    changes = fix_each(theta, best, variables, labels)
+    for t, (v, label) in enumerate(zip(variables, labels, strict=True)):
+        forced = unary.copy()
+        forced[v, np.arange(3) != label] = -np.inf
+        wanted = Viterbi().solve(theta.with_unary(forced.ravel())).labels
+        found = best.copy()
+        part = slice(changes.ptr[t], changes.ptr[t + 1])
+        found[changes.where[part]] = changes.new[part]
+        np.testing.assert_array_equal(found, wanted)
+    assert fix_each(Potentials(Graph.grid(2, 2), np.zeros((4, 2)), np.zeros((4, 2, 2))), best, variables, labels) is None

@@ -39,7 +39,7 @@ def test_weights_and_other_objectives_go_one_by_one():
     X, Y = chains(np.random.default_rng(1))
     crf = bf.ChainCRF(learner="lbfgs(max_iter=1)").fit(X, Y)
     assert type(crf.problem(X, Y).evaluator) is Stacked
-    marginal = bf.ChainCRF(learner="lbfgs(max_iter=1)", loss="univariate_logistic").fit(X, Y)
+    marginal = bf.ChainCRF(learner="lbfgs(max_iter=1)", loss="univariate_logistic", n_labels=3).fit(X, Y)
     assert type(marginal.problem(X, Y).evaluator) is General
     weighted = bf.ChainCRF(learner="lbfgs(max_iter=3)").fit(X, Y, sample_weight=np.linspace(0, 2, len(X)))
     assert np.isfinite(weighted.weights_).all()

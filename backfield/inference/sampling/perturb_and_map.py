@@ -65,9 +65,17 @@ class PerturbAndMap(Inference, name="perturb_and_map"):
         )
 
 
-def gumbel(theta: Potentials, seed: int, sample: int) -> np.ndarray:
-    """Return zero-mean Gumbel noise, flat as the unary tables; a function of seed and sample alone."""
-    return gumbel_numbers(len(theta.unary_flat), seed, sample)
+def gumbel(theta: Potentials, seed: int | tuple[int, ...], sample: int) -> np.ndarray:
+    """Return zero-mean Gumbel noise, flat as the unary tables; a function of seed and sample alone.
+
+    A union of graphs may have one seed for each: its noise is then theirs.
+    """
+    if not isinstance(seed, tuple):
+        return gumbel_numbers(len(theta.unary_flat), seed, sample)
+    graph = theta.graph
+    assert graph.parts is not None
+    sizes = np.diff(graph.layout.var_ptr[graph.parts])
+    return np.concatenate([gumbel_numbers(size, each, sample) for size, each in zip(sizes, seed, strict=True)])
 
 
 def gumbel_numbers(size: int, seed: int, sample: int) -> np.ndarray:
@@ -79,7 +87,7 @@ def gumbel_numbers(size: int, seed: int, sample: int) -> np.ndarray:
 def maximiser(theta: Potentials, solver: str = "auto") -> Any:
     """Return a function noise -> (labels, max of theta + noise, whether it is the maximum)."""
     graph = theta.graph
-    cut = solver == "auto" or isinstance(get("map_solvers", solver), GraphCut)
+    cut = theta.has_tables_only if solver == "auto" else isinstance(get("map_solvers", solver), GraphCut)
     if cut and graph.is_pairwise and graph.n_labels == 2 and graph.n_factors:
         truncate = solver != "auto" and get("map_solvers", solver).truncate
         try:
@@ -91,7 +99,7 @@ def maximiser(theta: Potentials, solver: str = "auto") -> Any:
             return lambda noise: _by_cut(problem, theta, noise)
 
     def general(noise: np.ndarray) -> tuple[np.ndarray, float, bool]:
-        moved = Potentials.from_flat(graph, theta.unary_flat + noise, theta.factors_flat)
+        moved = theta.with_unary(theta.unary_flat + noise)
         found = solve(moved, solver)
         return found.labels, found.value, found.optimal
 

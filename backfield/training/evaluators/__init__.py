@@ -5,10 +5,9 @@
 
 from backfield.training.evaluators.base import Evaluator, Sum, Task
 from backfield.training.evaluators.general import General, Independent
-from backfield.training.evaluators.maxima import StackedMaxima
 from backfield.training.evaluators.stacked import Stacked
 
 #: The last one takes every task.
-EVALUATORS: tuple[type[Evaluator], ...] = (Independent, Stacked, StackedMaxima, General)
+EVALUATORS: tuple[type[Evaluator], ...] = (Independent, Stacked, General)
 
-__all__ = ["EVALUATORS", "Evaluator", "General", "Independent", "Stacked", "StackedMaxima", "Sum", "Task"]
+__all__ = ["EVALUATORS", "Evaluator", "General", "Independent", "Stacked", "Sum", "Task"]

@@ -34,7 +34,7 @@ class General(Evaluator):
         """Sum over some examples, in order."""
         return _over_examples(self.task, numbers, lambda example, number: self._one(w, example, seed + number))
 
-    def _one(self, w: np.ndarray, example: Example, seed: int) -> Sum:
+    def _one(self, w: np.ndarray, example: Example, seed: int, seeds: tuple[int, ...] | None = None) -> Sum:
         task = self.task
         assert example.target is not None
         watch: list[Seen] = []
@@ -42,7 +42,7 @@ class General(Evaluator):
             theta = task.layout.theta(w, example, task.dtype)
             if not theta.is_finite:
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
-        setting = task.setting._replace(seed=seed, watch=watch)
+        setting = task.setting._replace(seed=seed, seeds=seeds, watch=watch)
         value, d_theta = evaluate(task.objective, theta, example.target, setting)
         wrong, sweeps, truncated = watch[0] if watch else Seen(float("nan"))
         if not task.objective.integrable:

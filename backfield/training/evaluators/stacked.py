@@ -15,6 +15,7 @@ from scipy.sparse import issparse, vstack
 from backfield.graph.graph import union
 from backfield.graph.labeling import Labeling
 from backfield.objectives import Target
+from backfield.objectives.base import is_complete
 from backfield.training.evaluators.base import Sum, Task
 from backfield.training.evaluators.general import General
 from backfield.training.examples import Example, Rows
@@ -35,7 +36,7 @@ class Stacked(General):
             return False
         theta = layout.theta(layout.start(), task.examples[0], task.dtype)
         tied = theta.shared is not None and task.objective.supports(theta, task.setting)
-        return tied and all(_is_stackable(example) for example in task.examples)
+        return tied and all(_is_stackable(example, task.objective.needs_inference) for example in task.examples)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "kept": {}}
@@ -45,7 +46,12 @@ class Stacked(General):
         numbers = numbers[self.task.labelled[numbers] > 0]
         if len(numbers) == 0:
             return Sum(0.0, np.zeros(self.task.n_weights), 0.0, 0)
-        return self._one(w, self._stack(numbers), seed)
+        seeds = tuple(seed + int(number) for number in numbers)
+        return self._one(w, self._stack(numbers), seed, seeds)
+
+    def n_chunks(self, planned: int, count: int) -> int:
+        """Return fewer chunks: one of a single chain would cost as much as eight."""
+        return max(1, min(super().n_chunks(planned, count), count // 8))
 
     def _stack(self, numbers: np.ndarray) -> Example:
         key = (int(numbers[0]), int(numbers[-1]), len(numbers))
@@ -57,11 +63,12 @@ class Stacked(General):
         return self.kept[key]
 
 
-def _is_stackable(example: Example) -> bool:
-    """Whether an example counts as any other, and nothing is conditioned on."""
+def _is_stackable(example: Example, hidden: bool) -> bool:
+    """Whether an example counts as any other, with nothing to condition on, and all labels known unless some may be hidden."""
     target = example.target
-    plain = target is not None and target.observed is None and target.weights is None and target.labeling.soft is None
-    return plain and example.weight == 1.0
+    if target is None or target.observed is not None or target.weights is not None or example.weight != 1.0:
+        return False
+    return target.labeling.soft is None and (hidden or is_complete(target))
 
 
 def stacked(examples: list[Example]) -> Example:
