@@ -64,7 +64,7 @@ class Stacked(General):
 
 
 def _is_stackable(example: Example, hidden: bool) -> bool:
-    """Whether an example counts as any other, with nothing to condition on, and all labels known unless some may be hidden."""
+    """Whether an example counts as any other and nothing is conditioned on; labels may be ``hidden``, or all are known."""
     target = example.target
     if target is None or target.observed is not None or target.weights is not None or example.weight != 1.0:
         return False
