@@ -9,4 +9,5 @@ from backfield.map_solvers.graph_cut import CutProblem as CutProblem
 from backfield.map_solvers.graph_cut import GraphCut as GraphCut
 from backfield.map_solvers.icm import Icm as Icm
 from backfield.map_solvers.max_product import MaxProduct as MaxProduct
+from backfield.map_solvers.mplp import Mplp as Mplp
 from backfield.map_solvers.viterbi import Viterbi as Viterbi

@@ -13,12 +13,21 @@ from backfield.registry import Component
 
 @dataclass
 class MapResult:
-    """Labels, their value theta·f(labels), and whether the solver guarantees that no labels are better."""
+    """Labels, their value theta·f(labels), and whether the solver guarantees that no labels are better.
+
+    ``bound`` is a number that no value exceeds, inf where the solver knows none but is not ``optimal``.
+    """
 
     labels: np.ndarray
     value: float
     optimal: bool
     n_iter: int = 0
+    bound: float = np.inf
+
+    @property
+    def gap(self) -> float:
+        """How much better than ``value`` any labels can be; 0 where they are known to be the best."""
+        return 0.0 if self.optimal else self.bound - self.value
 
 
 class MapSolver(Component):
