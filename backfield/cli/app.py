@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from backfield.cli.compare import compare
+from backfield.cli.convert import convert
 from backfield.cli.demo import demo
 from backfield.cli.evaluate import evaluate
 from backfield.cli.fit import fit
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict,
     "evaluate": evaluate,
     "compare": compare,
+    "convert": convert,
     "infer": infer,
     "list": list_parts,
     "gradcheck": gradcheck,

@@ -60,7 +60,7 @@ class GridCodec(ArrayCodec):
 
 
 class TokenCodec(ArrayCodec):
-    """Sequences: arrays, CSR matrices, or lists of {feature: value} dicts."""
+    """Sequences: arrays, CSR matrices, or lists of named features."""
 
     def encode(self, x: Any) -> Arrays:
         """Return the arrays of a sequence."""
@@ -106,8 +106,11 @@ class SampleCodec:
 
 
 def is_tokens(x: Any) -> bool:
-    """Whether an entry of X is a list of {feature: value} dicts."""
-    return isinstance(x, list) and bool(x) and isinstance(x[0], dict)
+    """Whether an entry of X is a list of {feature: value} dicts, or of lists of names of features."""
+    if not isinstance(x, list) or not x:
+        return False
+    first = next((position for position in x if not isinstance(position, list | tuple | set) or position), None)
+    return first is None or isinstance(first, dict | set) or (isinstance(first, list | tuple) and isinstance(first[0], str))
 
 
 def encode_labels(y: Any) -> Arrays:

@@ -37,7 +37,9 @@ class Classes:
         if labels.ndim == 2 or self.fixed:
             return labels
         hidden = ~is_known(labels)
-        position = np.minimum(np.searchsorted(self.values, labels), len(self.values) - 1)
+        order = np.argsort(self.values)  # models of other programs have an order of their own
+        place = np.searchsorted(self.values, labels, sorter=order)
+        position = order[np.minimum(place, len(self.values) - 1)]
         unknown = np.flatnonzero((self.values[position] != labels) & ~hidden)
         if len(unknown):
             shown = ", ".join(str(c) for c in self.values[:10]) + (", ..." if len(self.values) > 10 else "")

@@ -11,6 +11,7 @@ _EXACT = {"inference": "chain", "loss": "surrogate_likelihood", "gradient": None
 class ChainCRF(CRF, structure="chain", defaults=_EXACT):
     """A linear-chain conditional random field; parameters as in :class:`GridCRF`, but exact inference by default.
 
-    X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts; y a list of sequences of ints or strings
-    (-1 or "" = hidden). A value of a dict is a number, or a string: {"word": "the"} has the feature "word=the".
+    X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts or lists of names; y a list of sequences
+    of ints or strings (-1 or "" = hidden). A value of a dict is a number, or a string: {"word": "the"} has the feature
+    "word=the" (``separator``); or a list or dict of more of them, whose names follow after the separator.
     """

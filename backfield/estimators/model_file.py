@@ -18,6 +18,7 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from backfield.atomic import write_bytes
+from backfield.data.formats.crfsuite import MAGIC, read_crfsuite
 from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
@@ -26,6 +27,7 @@ from backfield.estimators._assembly import Learned, Reader
 from backfield.estimators._classes import Classes
 from backfield.estimators._fitting import Fitted
 from backfield.estimators.crf import CRF
+from backfield.estimators.crfsuite_model import from_crfsuite
 from backfield.registry import Component, get
 from backfield.structures import Structure
 from backfield.training.weights import WeightLayout
@@ -69,9 +71,13 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
 
     No code is run. A model with networks as energies holds their numbers and says where the class was imported from; pass
     a module of that class as ``unary`` or ``pairwise``, and the numbers are put into a copy of it. An estimator of another
-    package comes back as a :class:`backfield.CRF` of the same structure.
+    package comes back as a :class:`backfield.CRF` of the same structure. A ``.crfsuite`` model becomes a
+    :class:`backfield.ChainCRF` that tags as CRFsuite does.
     """
-    text, tensors = _read(Path(path))
+    data = _bytes(Path(path))
+    if data.startswith(MAGIC):
+        return _crfsuite(path, data)
+    text, tensors = _read(Path(path), data)
     try:
         estimator = _estimator(text)
         estimator.set_params(**{k: m for k, m in (("unary", unary), ("pairwise", pairwise)) if m is not None})
@@ -114,11 +120,21 @@ def _state(structure: Structure, text: dict[str, Any], tensors: dict[str, np.nda
     return Fitted(learned, tensors["weights"], text["trace"], text["converged"], preprocessing=text.get("preprocessing"))
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _bytes(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the model {path}: {error.strerror}.") from error
+
+
+def _crfsuite(path: Any, data: bytes) -> CRF:
+    try:
+        return from_crfsuite(read_crfsuite(data))
+    except InputError as error:
+        raise InputError(f"{path}: {error}.") from error
+
+
+def _read(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size]) if 0 < size <= len(data) - 8 else {}

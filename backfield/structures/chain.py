@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,14 @@ from backfield.structures.base import Instance, Structure
 
 @dataclass(frozen=True, repr=False)
 class Chain(Structure, name="chain"):
-    """Sequences: (T, F) arrays, CSR matrices, or lists of {feature: value} dicts; labels are integers or texts."""
+    """Sequences: (T, F) arrays, CSR matrices, or named features at each position; labels are integers or texts.
+
+    The features of a position are a list of names, or a dict {name: value}, where a value is a number, or a text: {"word":
+    "the"} is the feature "word=the" with ``separator`` "=". A list or dict as value has features of its own, whose names
+    follow after the separator.
+    """
+
+    separator: str = "="
 
     unit: ClassVar[tuple[str, str]] = ("chain", "position")
     label_kinds: ClassVar[str] = "biuU"
@@ -41,14 +48,14 @@ class Chain(Structure, name="chain"):
         names: dict[str, int] = {}
         for sequence in X:
             for position in sequence:
-                for name, value in position.items():
-                    names.setdefault(_feature(name, value), len(names))
+                for name, _ in named_features(position, self.separator):
+                    names.setdefault(name, len(names))
         return names
 
     def sample(self, x: Any, names: dict[str, int] | None = None) -> Instance:
         """Return the instance of a sequence."""
         if is_tokens(x):
-            x = _matrix(x, names)
+            x = _matrix(x, names, self.separator)
         elif not hasattr(x, "tocsr"):
             x = np.asarray(x)
         if x.ndim != 2 or x.shape[0] == 0:
@@ -60,21 +67,43 @@ class Chain(Structure, name="chain"):
         return Graph.chain(sample.n_variables, labels=n_labels)
 
 
-def _feature(name: str, value: Any) -> str:
-    return f"{name}={value}" if isinstance(value, str) else name
+def named_features(position: Any, separator: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the features of a position."""
+    if not isinstance(position, dict):
+        yield from _plain_names(position)
+        return
+    for name, value in position.items():
+        if isinstance(value, str):
+            yield f"{name}{separator}{value}", 1.0
+        elif isinstance(value, dict | list | tuple | set | frozenset):
+            for inner, number in named_features(value, separator):
+                yield f"{name}{separator}{inner}", number
+        else:
+            yield name, value
 
 
-def _matrix(sequence: list[dict[str, Any]], names: dict[str, int] | None) -> csr_matrix:
-    """Return dicts as rows of a matrix; features that were never seen in training have no weight."""
+def _plain_names(names: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(names, set | frozenset):
+        names = sorted(names, key=str)  # the order of a set is another one in each run
+    for name in names if isinstance(names, list | tuple) else [names]:
+        if not isinstance(name, str):
+            raise InputError(
+                f"the features of a position are a dict or a list of texts, got {type(name).__name__} {name!r}."
+            )
+        yield name, 1.0
+
+
+def _matrix(sequence: list[Any], names: dict[str, int] | None, separator: str) -> csr_matrix:
+    """Return named features as rows of a matrix; those that were never seen in training have no weight."""
     if names is None:
-        raise InputError("this is a list of dicts, but the model was fitted on arrays.")
+        raise InputError("the features have names, but the model was fitted on arrays.")
     columns, values, ptr = [], [], [0]
     for position in sequence:
-        for name, value in position.items():
-            at = names.get(_feature(name, value))
+        for name, value in named_features(position, separator):
+            at = names.get(name)
             if at is not None:
                 columns.append(at)
-                values.append(1.0 if isinstance(value, str) else value)
+                values.append(value)
         ptr.append(len(columns))
     try:
         return csr_matrix((np.array(values, dtype=np.float64), columns, ptr), shape=(len(sequence), len(names)))
