@@ -13,13 +13,14 @@ def convert(
     out: Annotated[Path, typer.Argument(help="Where to write it: a name that ends in .crfsuite is written for CRFsuite.")],
 ) -> None:
     """Convert a model from or to the format of CRFsuite."""
-    from backfield.atomic import write_bytes
+    from backfield.atomic import protecting, write_bytes
     from backfield.estimators.crfsuite_model import write_crfsuite
     from backfield.estimators.model_file import load
 
     crf = load(model)
-    if out.suffix == ".crfsuite":
-        write_bytes(out, write_crfsuite(crf))
-    else:
-        crf.save(out)
+    with protecting(model):
+        if out.suffix == ".crfsuite":
+            write_bytes(out, write_crfsuite(crf))
+        else:
+            crf.save(out)
     typer.echo(f"{len(crf.feature_names_ or ())} features, {len(crf.classes_)} labels; wrote {out}")
