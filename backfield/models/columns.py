@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backfield.errors import InputError
 from backfield.data.formats.named_tables import nearest
+from backfield.errors import InputError
 
 #: Columns with more different values are taken for numbers that nobody meant as categories.
 MAX_CATEGORIES = 200

@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.auto.descent import minimise
-from backfield.data.formats.named_tables import nearest
 from backfield.models.build import frame
 from backfield.models.columns import as_columns, encode, states_of
 from backfield.models.model import Model
