@@ -186,7 +186,9 @@ class Tied(Group):
         return found
 
     def astype(self, dtype: Any) -> Self:
-        """Return the same numbers in another type."""
+        """Return the same numbers in another type (the same object where nothing changes)."""
+        if self.tables.dtype == dtype and (self.scales is None or self.scales.dtype == dtype):
+            return self
         scales = None if self.scales is None else self.scales.astype(dtype, copy=False)
         return replace(self, tables=self.tables.astype(dtype, copy=False), scales=scales)
 

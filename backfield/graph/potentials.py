@@ -112,7 +112,9 @@ class Potentials:
         if self._groups is not None:
             return self._groups
         assert self._tables is not None
-        at = _group_ptr(self.graph) if len(self._tables) else [0] * (len(self.graph.groups) + 1)
+        graph = self.graph
+        starts: list[int] = graph.compiled("group starts", lambda: _group_ptr(graph))
+        at = starts if len(self._tables) else [0] * (len(graph.groups) + 1)
         spans = zip(at[:-1], at[1:], self.graph.groups, strict=True)
         return tuple(Tables(self._tables[start:stop], group.n_factors) for start, stop, group in spans)
 
