@@ -123,7 +123,8 @@ def _owners(example: Example) -> list[int] | None:
     """Return the block whose rows are each group of the graph; None where groups and blocks do not match one to one."""
     given = [(number, rows) for number, rows in enumerate(example.factors) if rows is not None]
     groups = example.graph.groups
-    if len(given) != len(groups):
+    # No engine of binary grids runs on tied groups: writing them out later would cost them a little time.
+    if len(given) != len(groups) or (example.graph.n_labels == 2 and len(groups) > 1):
         return None
     for (_, rows), group in zip(given, groups, strict=True):
         match = isinstance(rows.index, slice) and (rows.index.start, rows.index.stop) == (group.start, group.stop)
