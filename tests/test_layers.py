@@ -23,7 +23,7 @@ LAYERS = [
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],
-    ["report"],
+    ["report", "compat"],
     ["models"],
     ["testing"],
     ["cli"],

@@ -1,0 +1,160 @@
+"""``sklearn_crfsuite.CRF``: ``from backfield.compat.sklearn_crfsuite import CRF``.
+
+The parameters of ``lbfgs`` mean what they mean there; :mod:`backfield.compat.pycrfsuite` says what is different.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from backfield.atomic import write_bytes
+from backfield.compat.pycrfsuite import Info, Tagger, Trainer
+from backfield.errors import InputError
+from backfield.estimators.crfsuite_model import write_crfsuite
+
+#: Name here -> name in CRFsuite.
+_NAMES = {
+    "min_freq": "feature.minfreq",
+    "all_possible_states": "feature.possible_states",
+    "all_possible_transitions": "feature.possible_transitions",
+}
+_PARAMS = ("c1", "c2", "max_iterations", "num_memories", "epsilon", "period", "delta", "linesearch", "max_linesearch")
+
+
+class CRF(BaseEstimator):
+    """A tagger with the parameters, methods and attributes of ``sklearn_crfsuite.CRF``."""
+
+    def __init__(
+        self,
+        algorithm: str | None = None,
+        min_freq: float | None = None,
+        all_possible_states: bool | None = None,
+        all_possible_transitions: bool | None = None,
+        c1: float | None = None,
+        c2: float | None = None,
+        max_iterations: int | None = None,
+        num_memories: int | None = None,
+        epsilon: float | None = None,
+        period: int | None = None,
+        delta: float | None = None,
+        linesearch: str | None = None,
+        max_linesearch: int | None = None,
+        verbose: bool = False,
+        model_filename: str | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.min_freq = min_freq
+        self.all_possible_states = all_possible_states
+        self.all_possible_transitions = all_possible_transitions
+        self.c1 = c1
+        self.c2 = c2
+        self.max_iterations = max_iterations
+        self.num_memories = num_memories
+        self.epsilon = epsilon
+        self.period = period
+        self.delta = delta
+        self.linesearch = linesearch
+        self.max_linesearch = max_linesearch
+        self.verbose = verbose
+        self.model_filename = model_filename
+
+    def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None) -> Self:
+        """Learn from sequences and their labels; ``X_dev`` is accepted and not used."""
+        if (X_dev is None) != (y_dev is None):
+            raise InputError("X_dev and y_dev are given together or not at all.")
+        given = {name: getattr(self, name) for name in (*_NAMES, *_PARAMS)}
+        params = {_NAMES.get(name, name): value for name, value in given.items() if value is not None}
+        trainer = Trainer(self.algorithm, params, verbose=self.verbose)
+        for x_one, y_one in zip(X, y, strict=True):
+            trainer.append(x_one, y_one)
+        self._model = write_crfsuite(trainer.fit())
+        self._tagger = None
+        if self.model_filename is not None:
+            write_bytes(Path(self.model_filename), self._model)
+        return self
+
+    _model: bytes | None = None
+    _tagger: Tagger | None = None
+
+    @property
+    def tagger_(self) -> Tagger | None:
+        """The tagger with the learned model, or with that of ``model_filename``."""
+        if self._tagger is None:
+            if self._model is None and self.model_filename is not None and Path(self.model_filename).exists():
+                self._model = Path(self.model_filename).read_bytes()
+            if self._model is not None:
+                self._tagger = Tagger()
+                self._tagger.open_inmemory(self._model)
+        return self._tagger
+
+    def _fitted(self) -> Tagger:
+        tagger = self.tagger_
+        if tagger is None:
+            raise InputError("this CRF is not fitted yet; call fit first, or name a model_filename that exists.")
+        return tagger
+
+    def predict(self, X: Any) -> list[list[str]]:
+        """Return the labels of each sequence."""
+        return [self.predict_single(x) for x in X]
+
+    def predict_single(self, xseq: Any) -> list[str]:
+        """Return the labels of a sequence."""
+        return self._fitted().tag(xseq)
+
+    def predict_marginals(self, X: Any) -> list[list[dict[str, float]]]:
+        """Return {label: probability} of each position of each sequence."""
+        return [self.predict_marginals_single(x) for x in X]
+
+    def predict_marginals_single(self, xseq: Any) -> list[dict[str, float]]:
+        """Return {label: probability} of each position."""
+        tagger = self._fitted()
+        tagger.set(xseq)
+        labels = tagger.labels()
+        return [{label: tagger.marginal(label, t) for label in labels} for t in range(len(xseq))]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the share of right labels."""
+        found = [label for labels in self.predict(X) for label in labels]
+        truth = [label for labels in y for label in labels]
+        return float(np.mean([a == b for a, b in zip(found, truth, strict=True)]))
+
+    def _info(self) -> Info | None:
+        return None if self.tagger_ is None else self.tagger_.info()
+
+    @property
+    def classes_(self) -> list[str] | None:
+        """The labels."""
+        return None if self.tagger_ is None else self.tagger_.labels()
+
+    @property
+    def size_(self) -> int | None:
+        """Size of the model in bytes."""
+        return None if self.tagger_ is None else len(self._model or b"")
+
+    @property
+    def attributes_(self) -> list[str] | None:
+        """The attributes."""
+        info = self._info()
+        return None if info is None else list(info.attributes)
+
+    @property
+    def num_attributes_(self) -> int | None:
+        """Number of attributes with weights."""
+        info = self._info()
+        return None if info is None else len(info.attributes)
+
+    @property
+    def state_features_(self) -> dict[tuple[str, str], float] | None:
+        """Return {(attribute, label): weight}."""
+        info = self._info()
+        return None if info is None else info.state_features
+
+    @property
+    def transition_features_(self) -> dict[tuple[str, str], float] | None:
+        """Return {(earlier, later): weight}."""
+        info = self._info()
+        return None if info is None else info.transitions

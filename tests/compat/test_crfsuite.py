@@ -1,0 +1,98 @@
+"""The interfaces of python-crfsuite and sklearn-crfsuite."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import backfield as bf
+from backfield.compat import pycrfsuite as ours
+from backfield.compat.sklearn_crfsuite import CRF
+
+HERE = Path(__file__).parent.parent / "data" / "crfsuite"
+X = [[{"w": w, "b": 1.0, "n": {"len": len(w) / 10, "ends": [w[-1]]}} for w in text.split()] for text in
+     ("the dog sees a cat", "a cat runs", "the dog runs", "dog sees the cat")]  # fmt: skip
+Y = [tags.split() for tags in ("D N V D N", "D N V", "D N V", "N V D N")]
+
+
+def test_tagger_against_stored_answers():
+    stored, tagger = json.loads((HERE / "small.json").read_text()), ours.Tagger()
+    with tagger.open(str(HERE / "small.crfsuite")):
+        assert tagger.labels() == stored["labels"]
+        for case in stored["cases"]:
+            assert tagger.tag(ours.ItemSequence(case["x"])) == tagger.tag(case["x"]) == case["tags"]
+            assert abs(tagger.probability(case["tags"]) - case["probability"]) < 1e-10
+            assert abs(tagger.marginal(stored["labels"][1], 0) - case["marginals"][0][1]) < 1e-10
+    with pytest.raises(bf.InputError, match="no model is open"):
+        tagger.tag(X[0])
+
+
+def test_trainer_reaches_the_objective_of_crfsuite(tmp_path):
+    theirs = pytest.importorskip("pycrfsuite")
+    params = {
+        "c1": 0.0,
+        "c2": 0.3,
+        "max_iterations": 200,
+        "feature.possible_transitions": True,
+        "epsilon": 1e-9,
+        "delta": 1e-14,
+    }
+    found = []
+    for package in (theirs, ours):
+        trainer = package.Trainer("lbfgs", params, verbose=False)
+        for x, y in zip(X, Y, strict=True):
+            trainer.append(x, y)
+        path = tmp_path / f"{package.__name__}.crfsuite"
+        trainer.train(str(path))
+        tagger = theirs.Tagger()
+        tagger.open(str(path))
+        found.append(tagger.info())
+    assert set(found[0].state_features) == set(found[1].state_features)
+    for kind in ("state_features", "transitions"):
+        a, b = (getattr(info, kind) for info in found)
+        assert max(abs(a.get(key, 0) - b.get(key, 0)) for key in a | b) < 2e-4  # their listing has six digits
+
+
+def test_sklearn_face(tmp_path):
+    path = tmp_path / "model.crfsuite"
+    crf = CRF("lbfgs", c2=0.1, max_iterations=50, model_filename=str(path)).fit(X, Y)
+    assert crf.predict(X) == Y and crf.score(X, Y) == 1.0
+    assert crf.classes_ == ["D", "N", "V"] and crf.num_attributes_ == len(crf.attributes_)
+    assert crf.state_features_["w:the", "D"] > 0 and crf.transition_features_["D", "N"] > 0
+    p = crf.predict_marginals(X)
+    assert abs(sum(p[0][0].values()) - 1) < 1e-12
+    assert pickle.loads(pickle.dumps(crf)).predict(X) == Y
+    assert CRF(model_filename=str(path)).predict(X) == Y
+    assert clone(crf).c2 == 0.1 and crf.size_ == path.stat().st_size
+    assert [tags.tolist() for tags in bf.load(path).predict(X)] == Y
+
+
+def test_items_have_full_names():
+    items = ours.ItemSequence([["foo"], {"bar": {"baz": 1}, "n": True, "l": ["x", "y"]}])
+    assert items.items() == [{"foo": 1.0}, {"bar:baz": 1.0, "n": 1.0, "l:x": 1.0, "l:y": 1.0}]
+    assert len(items) == 2
+
+
+@pytest.mark.parametrize(
+    ("params", "match"), [({"c1": 1.0}, "c1"), ({"feature.minfreq": 2}, "minfreq"), ({"x": 1}, "no parameter")]
+)
+def test_what_is_not_here_is_refused(params, match):
+    with pytest.raises(bf.InputError, match=match):
+        train(params)
+
+
+def train(params):
+    trainer = ours.Trainer("lbfgs", params, verbose=False)
+    trainer.append(X[0], Y[0])
+    trainer.train("")
+
+
+def test_other_algorithms_are_refused():
+    with pytest.raises(bf.InputError, match="arow"):
+        CRF("arow").fit(X, Y)
+    with pytest.raises(bf.InputError, match="not fitted"):
+        CRF().predict(X)
+    np.testing.assert_equal(CRF().classes_, None)
