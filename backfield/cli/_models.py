@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-    from backfield.data.examples import Data
-    from backfield.data.preprocessing import Preprocessing
+    from backfield.data.format import Data, Preprocessing
 
 #: Parameters of an estimator that hold specs or numbers of the user's, in the order in which they are shown.
 SHOWN = ("inference", "loss", "gradient", "learner", "unary", "pairwise", "decoder", "l2", "dtype", "random_state")
@@ -30,35 +29,34 @@ class Predictions(NamedTuple):
 
 
 def load_model(path: Path) -> tuple[Any, Preprocessing | None]:
-    """Read a model of images or chains, and how its features are made if it says so."""
+    """Read a model, and how its features are made if it says so."""
     import backfield as bf
-    from backfield.data.preprocessing import Preprocessing
-    from backfield.errors import InputError
+    from backfield.data.format import Preprocessing
 
     model = bf.load(path)
-    if not isinstance(model, bf.GridCRF | bf.ChainCRF):
-        raise InputError(f"{path} holds a {type(model).__name__}; the command line takes GridCRF and ChainCRF, Python all.")
-    made = getattr(model, "preprocessing_", None)
+    made = model.preprocessing_
     return model, None if made is None else Preprocessing.from_json(made)
 
 
 def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bool, lazy: bool = False) -> tuple[Data, Any]:
     """Read data for a model and make its features; ``lazy``: of images one at a time, when they are asked for."""
-    import backfield as bf
-    from backfield.data.examples import read_data
-    from backfield.data.packing import PackedInputs
-    from backfield.data.preprocessing import choose_preprocessing
+    from backfield.data.kinds import lazy_inputs
+    from backfield.data.sequences import is_lazy
     from backfield.errors import InputError
+    from backfield.structures.reading import choose_preprocessing, read_data, structure_of
 
-    data = read_data(path, with_labels, None if made is None else made.n_columns, lazy)
-    kind = "grid" if isinstance(model, bf.GridCRF) else "chain"
-    if data.kind != kind:
-        raise InputError(f"{path} holds {data.unit[0]}s; the model is one of {'images' if kind == 'grid' else 'chains'}.")
+    structure = model.structure_
+    held = structure_of(path, repr(structure))
+    if held is not None and held.name != structure.name:
+        raise InputError(f"{path} holds {held.unit[0]}s; the model is one of {structure.unit[0]}s.")
+    data = read_data(path, with_labels, None if made is None else made.n_columns, lazy, repr(structure))
     if made is None:
         made = choose_preprocessing(data)
-    elif data.format != "packed" and (made.format == "columns") != (data.format == "columns"):
-        raise InputError(f"{path}: the model was trained on {made.format}; this is another form of data ({data.format}).")
-    return data, PackedInputs(made, data) if lazy and data.format == "images" else made(data)
+    elif data.format.name != "packed" and (made.format == "columns") != (data.format.name == "columns"):
+        raise InputError(
+            f"{path}: the model was trained on {made.format}; this is another form of data ({data.format.name})."
+        )
+    return data, lazy_inputs(data, made) if lazy and is_lazy(data.inputs) and data.preprocessing is None else made(data)
 
 
 def predict_both(model: Any, X: Any, cluster: str | None = None) -> Predictions:

@@ -10,7 +10,7 @@ import typer
 from backfield.cli.fit import DATA_HELP, Dtype
 
 if TYPE_CHECKING:
-    from backfield.data.examples import Data
+    from backfield.data.format import Data
     from backfield.estimators.coupling import Cell
 
 #: Options that take several values in a row: ``--learning A B C``.
@@ -66,10 +66,10 @@ def compare(
 
     from backfield.atomic import write_text
     from backfield.cli.fit import _estimator
-    from backfield.data.examples import check_labels, read_data
-    from backfield.data.preprocessing import choose_preprocessing
+    from backfield.data.checks import check_labels
     from backfield.errors import InputError
     from backfield.estimators.coupling import check_table, coupling_table
+    from backfield.structures.reading import choose_preprocessing, read_data
 
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder.")

@@ -12,8 +12,7 @@ from backfield.cli.fit import DATA_HELP
 
 if TYPE_CHECKING:
     from backfield.cli._models import Predictions
-    from backfield.data.examples import Data
-    from backfield.data.preprocessing import Preprocessing
+    from backfield.data.format import Data, Preprocessing
     from backfield.report import Metrics, Row, TaggedSentence
 
 N_PICTURES = 6
@@ -41,7 +40,7 @@ def evaluate(
 
     from backfield.atomic import protecting
     from backfield.cli._models import load_model, read_for
-    from backfield.data.examples import check_classes, classes_of
+    from backfield.data.checks import check_classes, classes_of
 
     context.with_resource(protecting(model, data))
     if report is not None:
@@ -96,7 +95,7 @@ def _scored(crf: Any, data: Data, X: Any, extra: Any, cluster: str | None) -> tu
 
 def _shown(data: Data) -> list[int]:
     """Return the examples of a page: the first images, or sentences of its width."""
-    if data.format != "columns":
+    if data.format.shows != "sentences":
         return list(range(min(N_PICTURES, len(data))))
     return ([k for k in range(len(data)) if 4 <= len(data.inputs[k]) <= 40] or list(range(len(data))))[:N_SENTENCES]
 
@@ -148,8 +147,8 @@ def _write(
         f"{name.name} on {data.path.name}",
         about,
         [result],
-        picture_rows(data, found, crf.classes_) if data.kind == "grid" and data.format != "packed" else (),
-        _sentences(data, found) if data.format == "columns" else (),
+        picture_rows(data, found, crf.classes_) if data.format.shows == "pictures" else (),
+        _sentences(data, found) if data.format.shows == "sentences" else (),
         {"model": name, "data": data.path, "examples": len(data), f"labelled {variable}s": f"{metrics.n_variables:,}"},
     )
 

@@ -13,16 +13,9 @@ import typer
 from backfield.cli._models import CLUSTER_HELP
 
 if TYPE_CHECKING:
-    from backfield.data.examples import Data
+    from backfield.data.format import Data
 
 DATA_HELP = "A folder with images/ and masks/, an .npz, a CoNLL column file, or a packed folder."
-
-
-class Model(StrEnum):
-    """Estimators of the command line."""
-
-    grid = "grid"
-    chain = "chain"
 
 
 class Dtype(StrEnum):
@@ -37,7 +30,8 @@ def fit(
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the model goes.")],
     model: Annotated[
-        Model | None, typer.Option(help="grid for images, chain for sequences; by default by the data.")
+        str | None,
+        typer.Option(help="Structure: grid for images, chain for sequences, ...; by default by the data."),
     ] = None,
     inference: Annotated[str | None, typer.Option(help="Spec, such as 'tree_reweighted(n_iter=5)'.")] = None,
     loss: Annotated[str | None, typer.Option(help="Spec of a loss or objective.")] = None,
@@ -67,14 +61,13 @@ def fit(
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
     from backfield.atomic import protecting
     from backfield.cli._models import quiet_cluster
-    from backfield.data.examples import check_labels, read_data
-    from backfield.data.preprocessing import choose_preprocessing
+    from backfield.data.checks import check_labels
+    from backfield.structures.reading import choose_preprocessing, read_data
     from backfield.training.execution.cluster import using
 
     context.with_resource(protecting(data, None if _is_share(validation) else validation))
     _check_writable(out)
-    train = read_data(data)
-    _check_kind(train, model)
+    train = read_data(data, structure=model)
     check_labels(train, labels)
     train, held_out = _hold_out(train, validation, seed)
     made = choose_preprocessing(train, features, edges)
@@ -198,21 +191,13 @@ def _is_share(validation: str | None) -> bool:
     return True
 
 
-def _check_kind(data: Data, model: Model | None) -> None:
-    from backfield.errors import InputError
-
-    if data.kind == "graph":
-        raise InputError(f"{data.path} holds graphs; the command line takes images and chains, Python all.")
-    if model is not None and model.value != data.kind:
-        raise InputError(f"{data.path} holds {data.unit[0]}s, which need --model {data.kind}, not {model.value}.")
-
-
 def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data | None]:
     """Return what to learn from and what to stop early by."""
     import numpy as np
 
-    from backfield.data.examples import check_classes, classes_of, read_data
+    from backfield.data.checks import check_classes, classes_of
     from backfield.errors import InputError
+    from backfield.structures.reading import choose_preprocessing, read_data
 
     assert data.labels is not None
     if validation is None:
@@ -220,9 +205,9 @@ def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data
     try:
         share = float(validation)
     except ValueError:
-        columns = len(data.inputs[0][0]) if data.format == "columns" else None
-        other = read_data(Path(validation), n_columns=columns)
-        if (other.format, other.kind) != (data.format, data.kind):
+        columns = choose_preprocessing(data).n_columns
+        other = read_data(Path(validation), n_columns=columns, structure=data.structure)
+        if other.format.name != data.format.name:
             raise InputError(f"{validation} and {data.path} are different kinds of data.") from None
         check_classes(other, classes_of(data))
         return data, other
@@ -236,21 +221,17 @@ def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data
 
 
 def _estimator(data: Data, given: dict[str, Any]) -> Any:
-    import backfield as bf
+    from backfield.estimators.crf import estimator_for
 
-    assert data.labels is not None
-    if data.kind == "grid":
-        return bf.GridCRF(**given)
-    if data.format == "columns":
-        # Hundreds of thousands of features: weights only for what occurs, and a ridge that does not grow with the data.
-        given = {"unary": "observed_linear", "l2": 1.0 / sum(len(each) for each in data.labels), **given}
-    return bf.ChainCRF(**given)
+    return estimator_for(data.structure, **data.format.defaults(data) | given)
 
 
 def _summary(crf: Any, data: Data, out: Path) -> str:
+    from backfield.data.labels import is_known
+
     assert data.labels is not None
     example, variable = data.unit
-    known = sum(int((each != ("" if each.dtype.kind == "U" else -1)).sum()) for each in data.labels)
+    known = sum(int(is_known(each).sum()) for each in data.labels)
     last: dict[str, Any] = crf.trace_[-1] if crf.trace_ else {}
     words = [
         f"{len(data)} {example}{'s' * (len(data) != 1)}",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from backfield.data.examples import Data
-    from backfield.data.preprocessing import Preprocessing
+    from backfield.data.format import Data, Preprocessing
 
 
 def pack(
     data: Annotated[Path, typer.Argument(help="A folder with images/ and masks/, an .npz, or a CoNLL column file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The packed folder.")],
+    model: Annotated[str | None, typer.Option(help="Structure, as for fit; by default by the data.")] = None,
     features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
@@ -31,23 +31,24 @@ def pack(
     import os
 
     from backfield.cli._console import progress_bar
-    from backfield.data.examples import read_data
-    from backfield.data.packed import write_shards
-    from backfield.data.packing import PackedInputs, source_of
+    from backfield.data.kinds import lazy_inputs, source_of
+    from backfield.data.packed import is_packed, write_shards
     from backfield.errors import InputError
+    from backfield.structures.reading import read_data
 
     if out.resolve() == data.resolve():
         raise InputError(f"{out} is the data; a packed folder goes somewhere else.")
     made = _like(like, features, edges)
-    read = read_data(data, labels, made.n_columns if made is not None else None, lazy=True)
-    if read.format == "packed":
+    read = read_data(data, labels, made.n_columns if made is not None else None, lazy=True, structure=model)
+    if is_packed(data):
         raise InputError(f"{data} is packed already.")
     made = made or _choose(read, features, edges)
     jobs = (os.cpu_count() or 1) if n_jobs == -1 else max(1, n_jobs)
     with progress_bar(f"packing {read.unit[0]}s", verbose) as progress:
         shards = write_shards(
-            out, PackedInputs(made, read), read.labels, names=read.names, preprocessing=made.as_json(),
-            source=source_of(read), shard_bytes=int(shard_mb * 2**20), n_jobs=jobs, progress=progress,
+            out, lazy_inputs(read, made), read.labels, structure=read.structure, names=read.names,
+            preprocessing=made.as_json(), source=source_of(read), shard_bytes=int(shard_mb * 2**20), n_jobs=jobs,
+            progress=progress,
         )  # fmt: skip
     example = read.unit[0]
     size = shards.total_bytes / 2**20
@@ -55,7 +56,7 @@ def pack(
 
 
 def _choose(data: Data, features: str | None, edges: str | None) -> Preprocessing:
-    from backfield.data.preprocessing import choose_preprocessing
+    from backfield.structures.reading import choose_preprocessing
 
     return choose_preprocessing(data, features, edges)
 
@@ -63,8 +64,8 @@ def _choose(data: Data, features: str | None, edges: str | None) -> Preprocessin
 def _like(like: Path | None, features: str | None, edges: str | None) -> Preprocessing | None:
     """Return how a model or another packed folder makes its features."""
     from backfield.cli._models import load_model
+    from backfield.data.format import Preprocessing
     from backfield.data.packed import is_packed, open_shards
-    from backfield.data.preprocessing import Preprocessing
     from backfield.errors import InputError
 
     if like is None:

@@ -12,8 +12,7 @@ from backfield.cli._models import CLUSTER_HELP
 from backfield.cli.fit import DATA_HELP, again
 
 if TYPE_CHECKING:
-    from backfield.cli._models import Predictions
-    from backfield.data.examples import Data
+    from backfield.data.format import Data
 
 
 def predict(
@@ -37,14 +36,13 @@ def predict(
     crf, made = load_model(model)
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=False, lazy=True)
-    if read.kind == "grid" and read.format != "arrays":
+    if read.format.masks:
         typer.echo(_stream_masks(context, crf, model, read, X, out, proba, resume, cluster))
         return
     if resume:
         raise typer.BadParameter("--resume is for folders of masks; other predictions are one file, written at the end.")
     found = predict_both(crf, X, cluster)
-    writer = _write_columns if read.format == "columns" else _write_arrays
-    written = writer(read, found, out, proba)
+    written = read.format.write(out, read, found.labels, found.probabilities if proba else None)
     typer.echo(f"{len(read)} {read.unit[0]}{'s' * (len(read) != 1)} in {found.seconds:.2f} s; wrote {written}")
 
 
@@ -56,6 +54,7 @@ def _stream_masks(
 
     from backfield.cli._console import progress_bar
     from backfield.cli._models import predicted
+    from backfield.data.sequences import select
     from backfield.errors import ClusterError
 
     _check_folder(data, out)
@@ -67,7 +66,7 @@ def _stream_masks(
     start, done = time.perf_counter(), len(data) - len(left)
     try:
         with progress_bar("predicting", sys.stderr.isatty()) as progress:
-            for k, (labels, p) in zip(left, predicted(crf, Chosen(X, left), cluster), strict=True):
+            for k, (labels, p) in zip(left, predicted(crf, select(X, left), cluster), strict=True):
                 _write_mask(out, data.names[k], labels, p if proba else None)
                 done += 1
                 progress(done, len(data))
@@ -80,19 +79,6 @@ def _stream_masks(
     kept = f" ({len(data) - len(left)} were there)" if len(left) < len(data) else ""
     written = f"{out}/*.png" + (" and *.npy, (height, width, classes)" if proba else "")
     return f"{len(data)} image{'s' * (len(data) != 1)}{kept} in {time.perf_counter() - start:.2f} s; wrote {written}"
-
-
-class Chosen:
-    """Some entries of a sequence, asked for one at a time."""
-
-    def __init__(self, values: Any, chosen: list[int]) -> None:
-        self.values, self.chosen = values, chosen
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    def __getitem__(self, k: int) -> Any:
-        return self.values[self.chosen[k]]
 
 
 def _check_folder(data: Data, out: Path) -> None:
@@ -134,38 +120,3 @@ def _write_mask(out: Path, name: str, labels: Any, p: Any) -> None:
         with replacing(_file(out, name, ".npy")) as file:
             np.save(file, p.astype(np.float32))
     write_mask(_file(out, name, ".png"), labels)
-
-
-def _write_arrays(data: Data, found: Predictions, out: Path, proba: bool) -> str:
-    import numpy as np
-
-    from backfield.data.formats import write_npz
-
-    images = data.kind == "grid"
-    arrays: dict[str, Any] = {"masks" if images else "y": found.labels}
-    p = found.probabilities
-    if not images:  # end to end, as they are read back
-        lengths = np.array([len(each) for each in found.labels])
-        arrays, p = {"y": np.concatenate(found.labels), "lengths": lengths}, np.concatenate(p)  # type: ignore[assignment]
-    if proba:
-        arrays["probabilities"] = p
-    write_npz(out, arrays)
-    return f"{out} with {', '.join(arrays)}"
-
-
-def _write_columns(data: Data, found: Predictions, out: Path, proba: bool) -> str:
-    from backfield.data.formats import write_column_file
-    from backfield.data.formats.columns import read_column_file
-
-    columns = len(data.inputs[0][0])
-    truth = read_column_file(data.path, columns, with_labels=False).labels
-    sentences = []
-    for k, tokens in enumerate(data.inputs):
-        rows = [list(token) for token in tokens]
-        for at, row in enumerate(rows):
-            row += [] if truth is None else [truth[k][at]]
-            row.append(str(found.labels[k][at]))
-            row += [f"{found.probabilities[k][at].max():.4f}"] if proba else []
-        sentences.append(rows)
-    write_column_file(out, sentences)
-    return f"{out}; the {'last but one' if proba else 'last'} column is the prediction" + (", then its probability" * proba)

@@ -24,11 +24,23 @@ from backfield.estimators._settings import Settings
 from backfield.estimators._spec_params import changed_part, with_parts
 from backfield.graph import Potentials
 from backfield.inference import Result
-from backfield.registry import lookup
+from backfield.registry import get, lookup
+from backfield.structures import Structure
 from backfield.training.execution import N_CHUNKS
 from backfield.training.execution.cluster import active, open_cluster, using
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
+
+#: The first estimator of each structure.
+_KNOWN: dict[str, type[CRF]] = {}
+
+
+def estimator_for(structure: str, **params: Any) -> CRF:
+    """Return an estimator for data of a structure: its own class, with its defaults, where there is one."""
+    part = get("structures", structure)
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    known = _KNOWN.get(part.name)
+    return CRF(structure=repr(part), **params) if known is None else known(**fields, **params)
 
 
 class CRF(ClassifierMixin, BaseEstimator):
@@ -52,6 +64,7 @@ n_jobs, random_state, verbose
     def __init_subclass__(cls, structure: str | None = None, defaults: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if structure is not None:
+            _KNOWN.setdefault(structure, cls)
             cls._fixed = lookup("structures", structure)
             cls.__init__ = _initialiser(cls._fixed, defaults or {})  # type: ignore[assignment, method-assign]
 
@@ -221,6 +234,11 @@ n_jobs, random_state, verbose
     def layout_(self) -> WeightLayout:
         """Which part of the weights serves which type of variable or factor."""
         return self._attribute("learned").layout
+
+    @property
+    def structure_(self) -> Structure:
+        """The structure of the data that were learned from."""
+        return self._attribute("learned").reader.structure
 
     @property
     def feature_names_(self) -> dict[str, int] | None:

@@ -33,6 +33,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield.data.codecs import ArrayCodec, Codec
+from backfield.data.format import Format
+from backfield.data.kinds import ArrayFile
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.registry import Component
@@ -99,6 +101,8 @@ class Structure(Component):
     chains: ClassVar[bool] = False
     #: How an entry of X lies in a shard.
     codec: ClassVar[Codec] = ArrayCodec()
+    #: Which files hold examples; packed folders always do.
+    files: ClassVar[tuple[Format, ...]] = (ArrayFile(),)
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether an entry of X (with these labels) is of this structure, where nobody says which it is."""

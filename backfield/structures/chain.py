@@ -10,6 +10,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from backfield.data.codecs import Codec, TokenCodec, is_tokens
+from backfield.data.format import Format
+from backfield.data.kinds import ChainArrays, ColumnFile
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.structures.base import Instance, Structure
@@ -30,6 +32,7 @@ class Chain(Structure, name="chain"):
     label_kinds: ClassVar[str] = "biuU"
     chains: ClassVar[bool] = True
     codec: ClassVar[Codec] = TokenCodec()
+    files: ClassVar[tuple[Format, ...]] = (ChainArrays(), ColumnFile())
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a sequence of rows or of dicts."""

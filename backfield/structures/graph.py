@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.data.codecs import Codec, SampleCodec
+from backfield.data.format import Format
 from backfield.data.samples import Sample
 from backfield.errors import InputError
 from backfield.graph import Graph
@@ -21,6 +22,7 @@ class AnyGraph(Structure, name="graph"):
     unit: ClassVar[tuple[str, str]] = ("graph", "variable")
     fixed_labels: ClassVar[bool] = True
     codec: ClassVar[Codec] = SampleCodec()
+    files: ClassVar[tuple[Format, ...]] = ()
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a sample."""

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.data.codecs import Codec, GridCodec
+from backfield.data.format import Format
+from backfield.data.kinds import ImageArrays, ImageFolder
 from backfield.data.samples import GridSample
 from backfield.errors import InputError
 from backfield.graph import Graph
@@ -20,6 +22,7 @@ class Grid(Structure, name="grid"):
 
     unit: ClassVar[tuple[str, str]] = ("image", "pixel")
     codec: ClassVar[Codec] = GridCodec()
+    files: ClassVar[tuple[Format, ...]] = (ImageFolder(), ImageArrays())
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is an image: three axes, or labels with two."""

@@ -9,6 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 import backfield as bf
+from backfield.cli.app import run
 from backfield.data.codecs import decode_labels, encode_labels, input_names
 from backfield.registry import get, names
 from backfield.structures import Instance, Structure
@@ -164,11 +165,30 @@ def test_an_estimator_with_a_fixed_structure(rings, tmp_path):
     assert len(crf.layout_.factors) == 2
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(crf)).predict(X)[0], crf.predict(X)[0])
     crf.save(tmp_path / "m.bf")
-    again = bf.load(tmp_path / "m.bf")  # the class is not one of the package's: its structure is
+    again = bf.load(tmp_path / "m.bf")  # the class is not one of the package's; its structure is known
     assert type(again) is bf.CRF and again.structure == "test_ring(seam=True)"
     np.testing.assert_array_equal(again.predict_proba(X)[3], crf.predict_proba(X)[3])
     with pytest.raises(TypeError, match="structure"):
         RingCRF(structure="chain")
+
+
+def test_a_structure_from_outside_in_the_shell(tmp_path, capsys):
+    X = RNG.normal(size=(6, 5, 2))
+    np.savez(tmp_path / "rings.npz", X=X, y=(X[..., 0] > 0).astype(int))
+    data, model, packed = str(tmp_path / "rings.npz"), str(tmp_path / "m.bf"), str(tmp_path / "p")
+    options = ["--learner", "lbfgs(max_iter=5)", "--quiet"]
+    assert run(["fit", data, "--model", "test_ring(seam=True)", *options, "-o", model]) == 0
+    crf = bf.load(model)
+    assert crf.structure_ == Ring(seam=True) and len(crf.layout_.factors) == 2
+    assert run(["predict", model, data, "-o", str(tmp_path / "out.npz"), "--proba"]) == 0
+    found = np.load(tmp_path / "out.npz")
+    assert found["y"].shape == (6, 5) and found["probabilities"].shape == (6, 5, 2)
+    assert run(["evaluate", model, data, "--json"]) == 0
+    assert run(["pack", data, "-o", packed, "--model", "test_ring", "--like", model, "--n-jobs", "1", "--quiet"]) == 0
+    assert bf.open_shards(packed).kind == "test_ring"
+    capsys.readouterr()
+    assert run(["fit", data, "--model", "nonsense", *options, "-o", model]) == 2
+    assert "there is no 'nonsense' in structures" in capsys.readouterr().err
 
 
 def test_a_failed_or_interrupted_refit_leaves_the_model_as_it_was():

@@ -53,6 +53,19 @@ def read_npz(path: str | Path, with_labels: bool = True) -> Arrays:
     raise InputError(f"{path} needs the key 'images' (and 'masks') or 'X' (and 'y'); it has {_listed(arrays)}.")
 
 
+def read_stacked(path: str | Path, with_labels: bool = True) -> Arrays:
+    """Read ``X`` and ``y``, examples of any shape stacked along the first axis (or object arrays of them)."""
+    arrays = _read(path)
+    wanted = ("X", "y") if with_labels else ("X",)
+    for key in wanted:
+        if key not in arrays or arrays[key].ndim == 0 or len(arrays[key]) == 0:
+            raise InputError(f"{path} needs the key {key!r} with at least one example; it has {_listed(arrays)}.")
+    found = [[np.asarray(each) for each in arrays[key]] for key in wanted]
+    if with_labels and len(found[0]) != len(found[1]):
+        raise InputError(f"{path}: X holds {len(found[0])} examples, y {len(found[1])}; counts must agree.")
+    return Arrays("", found[0], found[1] if with_labels else None)
+
+
 def write_npz(path: str | Path, arrays: dict[str, Any]) -> None:
     """Write arrays; a list of arrays is stacked if their shapes agree and becomes an object array if not."""
     with replacing(path) as file:

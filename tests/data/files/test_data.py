@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backfield.data.examples import check_classes, check_labels, read_data
+from backfield.data.checks import check_classes, check_labels
+from backfield.data.format import Preprocessing
 from backfield.data.formats import read_npz, write_column_file, write_mask, write_npz
-from backfield.data.preprocessing import Preprocessing, choose_preprocessing
 from backfield.errors import InputError
+from backfield.structures.reading import choose_preprocessing, read_data
 
 
 def image_folder(path, masks=((0, 1), (1, 255)), shape=(4, 5), ending=".png"):
@@ -25,7 +26,7 @@ def image_folder(path, masks=((0, 1), (1, 255)), shape=(4, 5), ending=".png"):
 
 def test_images_and_masks_are_paired_by_stem(tmp_path):
     data = read_data(image_folder(tmp_path / "a", ending=".jpg"))
-    assert (data.format, data.kind, data.names) == ("images", "grid", ["0", "1"])
+    assert (data.format.name, data.structure, data.names) == ("images", "grid", ["0", "1"])
     assert data.inputs[0].shape == (4, 5, 3) and data.inputs[0].dtype == np.uint8
     np.testing.assert_array_equal(data.labels[1][0], [1, 1, -1, -1, -1])  # 255 = don't care
 

@@ -1,0 +1,101 @@
+"""From a path to examples: every structure is asked whether its formats hold it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from backfield.data.format import Data, Format, Preprocessing
+from backfield.data.kinds import COLUMN_ENDINGS, ArrayFile, PackedFolder, listed_keys
+from backfield.errors import InputError
+from backfield.registry import get, names
+from backfield.structures.base import Structure
+
+
+def read_data(
+    path: str | Path,
+    with_labels: bool = True,
+    n_columns: int | None = None,
+    lazy: bool = False,
+    structure: str | None = None,
+) -> Data:
+    """Read examples.
+
+    Parameters
+    ----------
+    path
+        A folder with ``images/`` and ``masks/``, an ``.npz`` (see ``backfield.data.formats.npz``), a CoNLL column file, a
+        packed folder, or what a structure of a plugin reads.
+    with_labels
+        Labels must be there. Else they are not looked at, and need not be.
+    n_columns
+        Columns of features in a column file; ``None``: all but the last.
+    lazy
+        Images are read when they are asked for; packed examples always are.
+    structure
+        Name or spec; by default the first whose formats hold the path.
+    """
+    path = Path(path)
+    if PackedFolder().holds(path):
+        return _packed(path, with_labels, structure)
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder.")
+    found = _find(path, names("structures") if structure is None else [structure])
+    if found is None:
+        raise _unknown(path, structure)
+    part, form = found
+    data = form.read(path, with_labels, n_columns, lazy)
+    return replace(data, structure=repr(part), unit=form.unit or part.unit)
+
+
+def structure_of(path: str | Path, wanted: str | None = None) -> Structure | None:
+    """Return the structure of the data at a path: ``wanted``, if its formats hold them, or the first whose do."""
+    path = Path(path)
+    if PackedFolder().holds(path):
+        return get("structures", PackedFolder().read(path, with_labels=False).structure)
+    among = names("structures") if wanted is None else [wanted, *names("structures")]
+    found = _find(path, among) if path.exists() else None
+    return None if found is None else found[0]
+
+
+def choose_preprocessing(data: Data, features: str | None = None, edges: str | None = None) -> Preprocessing:
+    """Decide how features are made of training data; what is not asked for is chosen by the form of the data."""
+    return data.format.choose(data, features, edges)
+
+
+def _find(path: Path, among: list[str]) -> tuple[Structure, Format] | None:
+    for name in among:
+        part: Structure = get("structures", name)
+        for form in part.files:
+            if form.holds(path):
+                return part, form
+    return None
+
+
+def _packed(path: Path, with_labels: bool, structure: str | None) -> Data:
+    data = PackedFolder().read(path, with_labels)
+    part: Structure = get("structures", data.structure)
+    if structure is not None and get("structures", structure).name != part.name:
+        raise _other(path, part, structure)
+    packed_from = (data.preprocessing or {}).get("format")
+    forms = [*part.files, ArrayFile()]
+    like = next((form for form in forms if form.name == packed_from), forms[0])
+    return replace(data, format=PackedFolder(like), unit=like.unit or part.unit)
+
+
+def _other(path: Path, part: Structure, wanted: str) -> InputError:
+    return InputError(f"{path} holds {part.unit[0]}s, which need --model {part.name}, not {wanted}.")
+
+
+def _unknown(path: Path, structure: str | None) -> InputError:
+    other = None if structure is None else _find(path, names("structures"))
+    if other is not None and structure is not None:
+        return _other(path, other[0], structure)
+    ending = path.suffix.lower()
+    if ending == ".npz":
+        return InputError(f"{path} needs the key 'images' (and 'masks') or 'X' (and 'y'); it has {listed_keys(path)}.")
+    assert ending not in COLUMN_ENDINGS or structure is not None
+    return InputError(
+        f"{path}: unknown type of file {ending!r}; data are a folder with images/ and masks/, an .npz file, or a CoNLL "
+        "column file (.txt, .conll, .tsv, ...)."
+    )
