@@ -43,12 +43,12 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
     from backfield.data.kinds import lazy_inputs
     from backfield.data.sequences import is_lazy
     from backfield.errors import InputError
-    from backfield.structures.reading import choose_preprocessing, read_data, structure_of
+    from backfield.structures.reading import choose_preprocessing, other_unit, read_data
 
     structure = model.structure_
-    held = structure_of(path, repr(structure))
-    if held is not None and held.name != structure.name:
-        raise InputError(f"{path} holds {held.unit[0]}s; the model is one of {structure.unit[0]}s.")
+    other = other_unit(path, structure)
+    if other is not None:
+        raise InputError(f"{path} holds {other}s; the model is one of {structure.unit[0]}s.")
     data = read_data(path, with_labels, None if made is None else made.n_columns, lazy, repr(structure))
     if made is None:
         made = choose_preprocessing(data)

@@ -21,6 +21,7 @@ from backfield.api import make_setting
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.objectives import get_objective
 from backfield.registry import find_room, get, parse
+from backfield.training.protocols import HasValue
 
 #: For objectives that L-BFGS cannot follow: a direction without a value, or a value with kinks.
 ASCENT = "ascent(max_iter=300)"
@@ -129,7 +130,7 @@ def check_table(
         crf = clone(estimator).set_params(**params)
         objective = get_objective(params["loss"])
         part = get("learners", crf.learner) if isinstance(crf.learner, str) else crf.learner
-        if part.needs_value and not objective.integrable:
+        if HasValue in part.requires and not objective.integrable:
             raise InputError(f"{spec}: {part.name} needs an objective with a value; use ascent or sgd.")
         make_setting(objective, crf.inference, None)
     return rows, columns

@@ -48,14 +48,14 @@ def read_data(
     return replace(data, structure=repr(part), unit=form.unit or part.unit)
 
 
-def structure_of(path: str | Path, wanted: str | None = None) -> Structure | None:
-    """Return the structure of the data at a path: ``wanted``, if its formats hold them, or the first whose do."""
+def other_unit(path: str | Path, wanted: Structure) -> str | None:
+    """Return what the examples at a path are called, if they are of another structure than ``wanted``."""
     path = Path(path)
     if PackedFolder().holds(path):
-        return get("structures", PackedFolder().read(path, with_labels=False).structure)
-    among = names("structures") if wanted is None else [wanted, *names("structures")]
-    found = _find(path, among) if path.exists() else None
-    return None if found is None else found[0]
+        part: Structure = get("structures", PackedFolder().read(path, with_labels=False).structure)
+        return None if part.name == wanted.name else part.unit[0]
+    found = _find(path, [repr(wanted), *names("structures")]) if path.exists() else None
+    return None if found is None or found[0].name == wanted.name else (found[1].unit or found[0].unit)[0]
 
 
 def choose_preprocessing(data: Data, features: str | None = None, edges: str | None = None) -> Preprocessing:
