@@ -13,3 +13,4 @@ from backfield.testing.losses import check_loss as check_loss
 from backfield.testing.map_solvers import check_map_solver as check_map_solver
 from backfield.testing.objectives import check_objective as check_objective
 from backfield.testing.oracles import check_oracle as check_oracle
+from backfield.testing.structures import check_structure as check_structure

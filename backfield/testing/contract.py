@@ -14,23 +14,23 @@ import numpy as np
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.registry import Component, get, lookup
 
-#: part -> None; raises where the contract is broken.
-Contract = Callable[[Any], None]
+#: part, data of the caller -> None; raises where the contract is broken.
+Contract = Callable[..., None]
 
 
-def check(room: str, part: Any, contracts: Iterable[Contract]) -> None:
-    """Run contracts on a part of ``room``, given as the part, its class or its spec."""
+def check(room: str, part: Any, contracts: Iterable[Contract], *data: Any) -> None:
+    """Run contracts on a part of ``room``, given as the part, its class or its spec, and data where they need any."""
     subject = get(room, part)
     for contract in contracts:
-        keep(contract, subject)
+        keep(contract, subject, *data)
 
 
-def keep(contract: Contract, part: Component) -> None:
+def keep(contract: Contract, part: Component, *data: Any) -> None:
     """Run one contract; whatever goes wrong becomes an AssertionError that names it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
-            contract(part)
+            contract(part, *data)
         except Exception as error:
             sentence = " ".join((contract.__doc__ or contract.__name__).split())
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "

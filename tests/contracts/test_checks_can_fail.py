@@ -1,6 +1,7 @@
 """Every check finds a part that is deliberately broken, and says which contract is."""
 
 import copy
+import functools
 import importlib
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from backfield import InputError, Potentials, registry, testing
+from backfield import Graph, InputError, Potentials, registry, testing
+from backfield.data.codecs import ArrayCodec
 from backfield.decoders.base import Decoder
 from backfield.energies import Linear
 from backfield.gradients import Truncated
@@ -18,6 +20,9 @@ from backfield.losses import UnivariateLogistic, UnivariateQuadratic
 from backfield.map_solvers import BruteForce
 from backfield.objectives import Pseudolikelihood
 from backfield.oracles import Linear as LinearOracle
+from backfield.structures.base import Instance, Structure
+from backfield.testing.contract import keep
+from backfield.testing.inference import smallest_graphs
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +153,14 @@ def test_inference_that_refuses_everything():
 
     with pytest.raises(AssertionError, match="every model is refused: no"):
         testing.check_inference(part(Exact, infer=infer))
+
+
+def test_inference_that_is_wrong_without_factors():
+    def change(run, theta):
+        run.log_partition -= 1e-3 * (theta.graph.n_factors == 0)
+
+    made = part(MeanField, infer=changed(MeanField, change))
+    breaks(lambda subject: keep(smallest_graphs, subject()), "smallest_graphs", made)
 
 
 # ---- losses ----
@@ -318,3 +331,94 @@ def test_a_learner_that_forgets_where_it_was():
         return found
 
     breaks(testing.check_learner, "repeats", part(LBFGS, fit=fit))
+
+
+# ---- structures ----
+
+RINGS = [np.random.default_rng(k).normal(size=(size, 2)) for k, size in enumerate((4, 4, 5))]
+RING_LABELS = [(x[:, 0] > 0).astype(int) for x in RINGS]
+check_ring = functools.partial(testing.check_structure, X=RINGS, y=RING_LABELS)
+
+
+class Ring(Structure):
+    """Closed chains; not registered: it has no name."""
+
+    def sample(self, x, names=None):
+        x = np.asarray(x)
+        if x.ndim != 2:
+            raise InputError(f"a ring must have shape (T, F), got {x.shape}.")
+        return Instance(shape=(len(x),), n_factors=len(x), node_features=x)
+
+    def graph(self, sample, n_labels):
+        t = np.arange(sample.n_variables)
+        return Graph.from_edges(np.stack([t, (t + 1) % len(t)], axis=1), n_variables=len(t), labels=n_labels)
+
+
+def other_sample(**changes):
+    """Return a ``sample`` whose instances have other values: functions of the entry."""
+
+    def sample(self, x, names=None):
+        found = Ring.sample(self, x)
+        for key, value in changes.items():
+            setattr(found, key, value(np.asarray(x)))
+        return found
+
+    return sample
+
+
+def test_a_structure_that_is_right():
+    check_ring(part(Ring))
+
+
+def test_a_structure_that_cannot_be_pickled():
+    made = part(Ring)
+    made.__qualname__ = "nowhere.Broken"
+    breaks(check_ring, "copies", made)
+
+
+@pytest.mark.parametrize(
+    ("contract", "members"),
+    [
+        ("samples", {"sample": other_sample(node_features=lambda x: x[1:])}),
+        ("samples", {"sample": other_sample(factor_features=lambda x: np.full((len(x), 1), np.nan))}),
+        ("samples", {"sample": other_sample(shape=lambda x: [len(x)])}),
+        ("graphs", {"sample": other_sample(n_factors=lambda x: len(x) - 1)}),
+        ("graphs", {"graph": lambda self, sample, n_labels: Ring.graph(self, sample, 2)}),
+        ("graphs", {"chains": True}),
+        ("keys", {"key": lambda self, sample: "the same"}),
+        ("keys", {"key": lambda self, sample: [sample.shape]}),
+        ("block_sizes", {"arity": 3}),
+        ("block_sizes", {"blocks": lambda self, sample: (Structure.blocks(self, sample)[0], {})}),
+        ("labels_come_back", {"shaped": lambda self, values, sample: values[::-1]}),
+        ("labels_come_back", {"flat": lambda self, y, sample: np.asarray(y)[:, None]}),
+        ("wrong_labels", {"flat": lambda self, y, sample: np.resize(np.asarray(y, int), sample.shape)}),
+        ("wrong_entries", {"sample": lambda self, x, names=None: Instance((len(x),), len(x), np.asarray(x))}),
+        ("fitting", {"sample": other_sample(weights=lambda x: np.ones(3))}),
+    ],
+)
+def test_a_structure_that_breaks_a_contract(contract, members):
+    breaks(check_ring, contract, part(Ring, **members))
+
+
+def test_a_structure_whose_shards_lose_digits():
+    class Coarse(ArrayCodec):
+        def encode(self, x):
+            return {"features": np.asarray(x, dtype=np.float16)}
+
+    globals()["Coarse"] = Coarse
+    Coarse.__qualname__ = "Coarse"
+    breaks(check_ring, "packing", part(Ring, codec=Coarse()))
+
+
+def test_a_structure_whose_names_are_lost_in_model_files():
+    def sample(self, x, names=None):
+        found = Ring.sample(self, x)
+        found.node_features = found.node_features * (1.0 if (7, 7) in (names or {}) else -1.0)
+        return found
+
+    breaks(check_ring, "saving", part(Ring, sample=sample, learn_names=lambda self, X: {(7, 7): 0}))
+
+
+def test_a_structure_is_checked_on_examples():
+    with pytest.raises(InputError, match="two examples or more and their labels, got 1 and 1"):
+        testing.check_structure("chain", RINGS[:1], RING_LABELS[:1])

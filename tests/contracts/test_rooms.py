@@ -3,10 +3,12 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import backfield as bf
 from backfield import testing
-from backfield.registry import names
+from backfield.registry import get, names
 from tests.oracles.rows import PACKAGES
 
 
@@ -50,6 +52,40 @@ def test_oracle(name):
 @pytest.mark.parametrize("name", ["lbfgs", "sgd", "ascent", "restarts"])  # others need more than value and gradient
 def test_learner(name):
     testing.check_learner(name)
+
+
+RNG = np.random.default_rng(0)
+IMAGES = [RNG.normal(size=size) for size in ((3, 4, 2), (3, 4, 2), (2, 5, 2))]
+MIXED = bf.Graph([2, 3, 2], [(0, 1), (0, 1, 2)])
+
+
+def edges(image):
+    """Return edge features of an image."""
+    height, width, _ = image.shape
+    return RNG.normal(size=(height, width - 1, 2)), RNG.normal(size=(height - 1, width, 2))
+
+
+#: Structure -> examples.
+EXAMPLES = {
+    "grid": [IMAGES, [bf.GridSample(image, *edges(image)) for image in IMAGES]],
+    "chain": [[RNG.normal(size=(length, 2)) for length in (4, 4, 1)]],
+    "chain(separator=':')": [[[{"word": "a"}, {"word": "b"}], [["a"], ["b", "c"]], [{"word": "a", "size": 2.0}]]],
+    "graph": [[bf.Sample(MIXED, RNG.normal(size=(3, 2)), node_types=[0, 1, 0], factor_types=[0, 1]) for _ in range(2)]],
+}
+
+
+@pytest.mark.parametrize(("spec", "X"), [(spec, X) for spec, found in EXAMPLES.items() for X in found])
+def test_structure(spec, X):
+    structure = get("structures", spec)
+    shapes = [structure.sample(x, structure.learn_names(X)).shape for x in X]
+    y = [np.arange(np.prod(shape)).reshape(shape) % 2 for shape in shapes]
+    testing.check_structure(spec, X, y)
+    if "U" in structure.label_kinds:
+        testing.check_structure(spec, X, [np.array(["A", "B"])[labels] for labels in y])
+
+
+def test_every_structure_has_examples():
+    assert {get("structures", spec).name for spec in EXAMPLES} == set(names("structures"))
 
 
 def test_checks_need_no_test_packages():
