@@ -9,6 +9,8 @@ the command line, the model file. A new structure is one file::
 
         def sample(self, x, names=None):
             x = np.asarray(x)
+            if x.ndim != 2:
+                raise InputError(f"a ring must have shape (T, F), got {x.shape}.")
             return Instance(shape=(len(x),), n_factors=len(x), node_features=x)
 
         def graph(self, sample, n_labels):
