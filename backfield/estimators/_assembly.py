@@ -20,6 +20,7 @@ from backfield.objectives import Target
 from backfield.objectives.base import balanced
 from backfield.structures import Instance, Structure
 from backfield.structures.base import checked_features
+from backfield.structures.constraints import Rules
 from backfield.training.examples import Example, Rows
 from backfield.training.weights import WeightLayout
 
@@ -53,6 +54,11 @@ class Learned:
     classifier: Any = None
     graphs: GraphCache = field(default_factory=GraphCache)
 
+    @property
+    def rules(self) -> Rules | None:
+        """Return which labels cannot follow each other, if there are such."""
+        return self.reader.structure.rules(self.classes.values)
+
     def graph(self, sample: Instance) -> Graph:
         """Return the graph of an instance; those of one key share one."""
         structure, count = self.reader.structure, len(self.classes)
@@ -75,8 +81,10 @@ class Assembler:
         example = self.example(sample, number, x)
         with located(number):
             target = self._target(sample, example.graph, self.learned.classes.encode(labels))
+            if self.learned.rules is not None:
+                self.learned.rules.check(target.labeling.labels, self.learned.classes.values)
         self.settings.objective.admit(target)
-        return Example(example.graph, example.unary, example.factors, target, float(weight))
+        return Example(example.graph, example.unary, example.factors, target, float(weight), example.forbidden)
 
     def example(self, sample: Instance, number: int, x: Any = None) -> Example:
         """Return an example without labels."""
@@ -84,7 +92,9 @@ class Assembler:
         with located(number):
             if x is None:
                 x = self._features(sample)
-            return Example(graph, *self._rows(sample, graph, x))
+            rules = self.learned.rules
+            forbidden = None if rules is None else rules.of(sample.n_variables)
+            return Example(graph, *self._rows(sample, graph, x), forbidden=forbidden)
 
     def _features(self, sample: Instance) -> Any:
         x = node_features(sample, self.settings.dtype)

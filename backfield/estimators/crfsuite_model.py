@@ -38,6 +38,8 @@ def to_crfsuite(crf: CRF) -> CrfsuiteModel:
     learned, names = state.learned, state.learned.reader.names
     if not isinstance(learned.reader.structure, Chain) or names is None:
         raise InputError("CRFsuite has chains with named features only: fit a ChainCRF on lists of dicts or of names.")
+    if learned.rules is not None:
+        raise InputError("CRFsuite has no constraints: a model that has some cannot be written for it.")
     labels = [str(label) for label in learned.classes.values.tolist()]
     if any("\0" in text for text in [*labels, *names]):
         raise InputError("CRFsuite has no labels or features with a zero byte.")

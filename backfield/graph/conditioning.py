@@ -217,7 +217,7 @@ def check_possible(theta: Potentials) -> None:
     if theta.is_finite:
         return
     check_labels(theta)
-    if not all(group.is_finite for group in theta.groups):
+    if theta.graph.n_factors and not all(group.is_finite for group in theta.groups):
         best = np.maximum.reduceat(theta.factors_flat.real, theta.graph.layout.table_ptr[:-1])
         if best.min() == -np.inf:
             raise InputError(f"factor {int(np.argmin(best))} forbids everything: its table is all -inf.")

@@ -40,6 +40,7 @@ from backfield.data.kinds import ArrayFile
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.registry import Component
+from backfield.structures.constraints import Rules
 
 
 @dataclass
@@ -152,6 +153,10 @@ class Structure(Component):
         if each:
             return labels.reshape(-1, labels.shape[-1])
         return labels if labels.dtype.kind == "U" else labels.astype(np.int64).reshape(-1)
+
+    def rules(self, labels: np.ndarray) -> Rules | None:
+        """Return which of the labels of a model cannot follow each other, if there are such."""
+        return None
 
     def shaped(self, values: Any, sample: Instance) -> Any:
         """Give values per variable the shape of the labels; lists (different label counts) stay lists."""

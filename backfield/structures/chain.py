@@ -15,6 +15,7 @@ from backfield.data.kinds import ChainArrays, ColumnFile
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.structures.base import Instance, Structure
+from backfield.structures.constraints import Rules, rules
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,10 +24,11 @@ class Chain(Structure, name="chain"):
 
     The features of a position are a list of names, or a dict {name: value}, where a value is a number, or a text: {"word":
     "the"} is the feature "word=the" with ``separator`` "=". A list or dict as value has features of its own, whose names
-    follow after the separator.
+    follow after the separator. ``constraints`` are transitions that cannot be, see :mod:`backfield.structures.constraints`.
     """
 
     separator: str = "="
+    constraints: Any = None
 
     unit: ClassVar[tuple[str, str]] = ("chain", "position")
     label_kinds: ClassVar[str] = "biuU"
@@ -64,6 +66,10 @@ class Chain(Structure, name="chain"):
         if x.ndim != 2 or x.shape[0] == 0:
             raise InputError(f"a sequence must have shape (T, F) with T >= 1, got {x.shape}.")
         return Instance((x.shape[0],), x.shape[0] - 1, x)
+
+    def rules(self, labels: np.ndarray) -> Rules | None:
+        """Return what the constraints forbid."""
+        return rules(self.constraints, labels)
 
     def graph(self, sample: Instance, n_labels: int) -> Graph:
         """Return the chain."""

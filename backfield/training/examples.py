@@ -9,6 +9,7 @@ import numpy as np
 
 from backfield.graph import Graph
 from backfield.objectives import Target
+from backfield.structures.constraints import Forbidden
 
 
 class Rows(NamedTuple):
@@ -27,6 +28,7 @@ class Example:
     factors: list[Rows | None]
     target: Target | None = None
     weight: float = 1.0
+    forbidden: Forbidden | None = None
 
     @property
     def n_labelled(self) -> int:

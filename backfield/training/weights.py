@@ -55,11 +55,14 @@ class WeightLayout:
         graph = example.graph
         unary = _assemble(self.unary, w, example.unary, _rows_of(graph, "unary"), dtype)
         groups = self._tied_groups(w, example, dtype)
+        if example.forbidden is not None:
+            unary[example.forbidden.unary] = -np.inf
         if groups is not None:
             return Potentials.from_groups(graph, unary, groups)
-        return Potentials.from_flat(
-            graph, unary, _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
-        )
+        factors = _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
+        if example.forbidden is not None:
+            factors.reshape(-1, len(example.forbidden.table))[:, example.forbidden.table] = -np.inf
+        return Potentials.from_flat(graph, unary, factors)
 
     def _tied_groups(self, w: np.ndarray, example: Example, dtype: Any) -> list[Tied] | None:
         """Return a tied group for each group of the graph, where each is the rows of one block; else None."""
@@ -74,6 +77,8 @@ class WeightLayout:
             if found is None:
                 return None
             tables = found.tables.reshape(-1, *span.shape)
+            if example.forbidden is not None:
+                tables = np.where(example.forbidden.table.reshape(span.shape), -np.inf, tables)
             groups.append(Tied(tables, found.scales, True, span.n_factors, len(tables)).astype(dtype))
         return groups
 

@@ -40,7 +40,7 @@ class General(Evaluator):
         watch: list[Seen] = []
         with np.errstate(over="ignore", invalid="ignore"):  # learners that went astray say so themselves
             theta = task.layout.theta(w, example, task.dtype)
-            if not theta.is_finite:
+            if not (theta.is_finite if example.forbidden is None else _is_possible(theta)):
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
         setting = task.setting._replace(seed=seed, seeds=seeds, watch=watch)
         value, d_theta = evaluate(task.objective, theta, example.target, setting)
@@ -48,6 +48,12 @@ class General(Evaluator):
         if not task.objective.integrable:
             wrong = float(value)
         return Sum(float(value), task.layout.vjp(example, d_theta, w), wrong, sweeps, truncated)
+
+
+def _is_possible(theta: Potentials) -> bool:
+    """Whether log-potentials are finite or -inf."""
+    vector = theta.vector()
+    return not (np.isnan(vector).any() or (vector == np.inf).any())
 
 
 @dataclass(frozen=True, eq=False)

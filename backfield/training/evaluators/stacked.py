@@ -16,6 +16,7 @@ from backfield.graph.graph import union
 from backfield.graph.labeling import Labeling
 from backfield.objectives import Target
 from backfield.objectives.base import is_complete
+from backfield.structures.constraints import Forbidden
 from backfield.training.evaluators.base import Sum, Task
 from backfield.training.evaluators.general import General
 from backfield.training.examples import Example, Rows
@@ -85,7 +86,16 @@ def stacked(examples: list[Example]) -> Example:
         _joined([example.unary[0] for example in examples]),
         _joined([example.factors[0] for example in examples]),
     )
-    return Example(graph, [unary], [factors], Target(labeling))
+    return Example(graph, [unary], [factors], Target(labeling), forbidden=_joined_forbidden(examples))
+
+
+def _joined_forbidden(examples: list[Example]) -> Forbidden | None:
+    first = examples[0].forbidden
+    if first is None:
+        return None
+    starts = np.cumsum([0] + [example.graph.n_variables * (example.graph.n_labels or 0) for example in examples])
+    parts = [at + example.forbidden.unary for at, example in zip(starts, examples, strict=False) if example.forbidden]
+    return Forbidden(np.concatenate(parts), first.table)
 
 
 def _joined(parts: list[Rows | None]) -> Rows:
