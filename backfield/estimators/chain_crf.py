@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.estimators._sequence_answers import SequenceAnswers, Span
 from backfield.estimators.crf import CRF
 
 #: The likelihood by exact inference.
@@ -19,3 +25,28 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
     pairs of labels (None: before the first position, after the last), {"forbidden": pairs} or {"allowed": pairs}. With
     ``decoder="map"`` predicted sequences keep them; ``max_marginal`` chooses each label by itself.
     """
+
+    def predict_best(self, X: Any, k: int = 5) -> list[list[tuple[np.ndarray, float]]]:
+        """Return the k best labelings of each sequence (all, where there are fewer) with their probabilities."""
+        return list(self._stream(self._answers(k).best, X))
+
+    def predict_spans(self, X: Any) -> list[list[Span]]:
+        """Return the spans of the best labeling of each sequence: (start, stop, label, probability).
+
+        Labels are B-X, I-X, E-X, S-X (BIO or BIOES); others are outside of spans. The probability is that of exactly this
+        span, with these labels: it neither starts earlier nor goes on.
+        """
+        return list(self._stream(self._answers().spans, X))
+
+    def sample(self, X: Any, n: int = 1, random_state: int = 0) -> list[np.ndarray]:
+        """Return (n, T) labels of each sequence, drawn from the model."""
+        return list(self._stream(self._answers(n, random_state).samples, X))
+
+    def entropy(self, X: Any) -> np.ndarray:
+        """Return the entropy of the labels of each sequence together, in nats."""
+        return np.array(list(self._stream(self._answers().entropy, X)))
+
+    def _answers(self, k: int = 1, seed: int = 0) -> SequenceAnswers:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"a whole number >= 1 of labelings is needed, got {k!r}.")
+        return SequenceAnswers(self._predictor(), int(k), seed)

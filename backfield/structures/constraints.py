@@ -109,7 +109,7 @@ def _of_pairs(kind: str, pairs: tuple[tuple[Any, Any], ...], names: tuple[Any, .
 def _of_scheme(scheme: str, names: tuple[Any, ...]) -> Rules:
     if scheme not in _INSIDE:
         raise InputError(f"{_NEED}; got {scheme!r}.")
-    parts = [_split(str(name)) for name in names]
+    parts = [tag_and_name(str(name)) for name in names]
     inside = np.array([tag in _INSIDE[scheme] for tag, _ in parts])
     opened = np.array([tag in _OPEN[scheme] for tag, _ in parts])
     same = np.array([[a == b for _, b in parts] for _, a in parts])
@@ -121,7 +121,7 @@ def _of_scheme(scheme: str, names: tuple[Any, ...]) -> Rules:
     return Rules(inside, closing, table)
 
 
-def _split(name: str) -> tuple[str, str]:
+def tag_and_name(name: str) -> tuple[str, str]:
     """Return B and X of B-X or B_X; what has another form is outside of all spans."""
     if name[:1] in "BIES" and (len(name) == 1 or name[1:2] in ("-", "_")):
         return name[:1], name[2:]
