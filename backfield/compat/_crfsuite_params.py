@@ -47,15 +47,22 @@ def checked_parameter(name: str, value: Any) -> Any:
 def estimator(params: dict[str, Any], n_positions: int) -> ChainCRF:
     """Return the estimator, not fitted, whose objective is CRFsuite's divided by the number of positions."""
     params = DEFAULTS | params
-    for name in ("c1", "feature.minfreq"):
-        if params[name] != 0:
-            raise InputError(f"{name}={params[name]} is not here; only {name}=0.")
+    if params["feature.minfreq"] != 0:
+        raise InputError(f"feature.minfreq={params['feature.minfreq']} is not here; only 0.")
     crf = ChainCRF(
         unary="linear" if params["feature.possible_states"] else "observed_linear",
         decoder="map",
         fit_intercept=False,
         l2=params["c2"] / max(n_positions, 1),
-        learner=f"lbfgs(max_iter={min(params['max_iterations'], 1000)}, history={params['num_memories']}, "
-        f"tol={params['epsilon'] / max(n_positions, 1)}, max_evaluations={params['max_linesearch']})",
+        learner=_learner(params, max(n_positions, 1)),
     )
     return crf.set_params(separator=":")
+
+
+def _learner(params: dict[str, Any], n_positions: int) -> str:
+    """Return the spec of L-BFGS, or of OWL-QN where there is an L1 penalty."""
+    name = f"owlqn(l1={params['c1'] / n_positions}, " if params["c1"] else "lbfgs("
+    return (
+        f"{name}max_iter={min(params['max_iterations'], 1000)}, history={params['num_memories']}, "
+        f"tol={params['epsilon'] / n_positions}, max_evaluations={params['max_linesearch']})"
+    )

@@ -1,6 +1,6 @@
 """``pycrfsuite`` of python-crfsuite: ``import backfield.compat.pycrfsuite as pycrfsuite``.
 
-Models are files of CRFsuite, which both packages read. Different from CRFsuite: ``lbfgs`` is the only algorithm, ``c1`` and
+Models are files of CRFsuite, which both packages read. Different from CRFsuite: ``lbfgs`` is the only algorithm,
 ``feature.minfreq`` must be 0, and all transitions are learned (``feature.possible_transitions``).
 """
 

@@ -7,6 +7,7 @@ from backfield.learners.base import Learner as Learner
 from backfield.learners.frank_wolfe import FrankWolfe as FrankWolfe
 from backfield.learners.lbfgs import LBFGS as LBFGS
 from backfield.learners.oracle_descent import OracleDescent as OracleDescent
+from backfield.learners.owlqn import OWLQN as OWLQN
 from backfield.learners.self_training import SelfTraining as SelfTraining
 from backfield.learners.sgd import SGD as SGD
 from backfield.learners.sgd import SGDState as SGDState

@@ -94,7 +94,7 @@ class LBFGS(Learner, name="lbfgs"):
     def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         stages = self.stages(problem.n_examples)
         metric = feature_metric(problem) if self.precondition else identity
-        functions = [_Function(problem, n, run.seed, metric) for n, _ in stages]
+        functions = [StageFunction(problem, n, run.seed, metric) for n, _ in stages]
         total = sum(limit for _, limit in stages)
         if restored is None:
             state, stop = self._enter(LBFGSState(w), functions[0], run, total)
@@ -131,15 +131,15 @@ class LBFGS(Learner, name="lbfgs"):
             return Ending(state.w, False, f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}")
         return None
 
-    def _enter(self, state: LBFGSState, function: _Function, run: Run, total: int) -> tuple[LBFGSState, str]:
+    def _enter(self, state: LBFGSState, function: StageFunction, run: Run, total: int) -> tuple[LBFGSState, str]:
         """Evaluate the starting point of a stage. Pairs are kept: they are curvature of nearly the same function."""
         seen = function(state.w)
         if not (math.isfinite(seen.value) and np.isfinite(seen.gradient).all()):
             raise InputError(f"lbfgs: the objective is {seen.value} at the starting point; it must be finite there.")
         state = state.at(state.w, seen, low=seen.value, low_norm=math.inf, stalled=0)
-        return state, run.record(state.w, _row(state, function, 0.0), state, total, fresh=True)
+        return state, run.record(state.w, trace_row(state, function, 0.0), state, total, fresh=True)
 
-    def _advance(self, state: LBFGSState, function: _Function, run: Run, total: int) -> tuple[LBFGSState, str]:
+    def _advance(self, state: LBFGSState, function: StageFunction, run: Run, total: int) -> tuple[LBFGSState, str]:
         """Take one step, after a restart if need be."""
         trial = self._search(state, function)
         restarted = trial is None
@@ -152,11 +152,11 @@ class LBFGS(Learner, name="lbfgs"):
         if trial is None:
             return dataclasses.replace(state, failed=True), ""
         state = state.after(trial, self.history, function.metric)
-        row = _row(state, function, trial.step) | {"restarted": restarted}
+        row = trace_row(state, function, trial.step) | {"restarted": restarted}
         return state, run.record(state.w, row, state, total)
 
-    def _search(self, state: LBFGSState, function: _Function) -> Trial | None:
-        direction = _direction(state.gradient, state.pairs, function.metric)
+    def _search(self, state: LBFGSState, function: StageFunction) -> Trial | None:
+        direction = quasi_newton_direction(state.gradient, state.pairs, function.metric)
         start = Trial(0.0, state.value, dot(direction, state.gradient), state.w, None)
         if not start.slope < 0 or not math.isfinite(start.slope):
             return None
@@ -242,7 +242,7 @@ class LBFGSState:
 _NUMBERS = [each.name for each in dataclasses.fields(LBFGSState) if each.name not in ("w", "gradient", "pairs")]
 
 
-class _Function:
+class StageFunction:
     """The objective over the examples of a stage, with a tally of the evaluations since the last row."""
 
     def __init__(self, problem: Minimisable, n_examples: int, seed: int, metric: Metric) -> None:
@@ -254,18 +254,21 @@ class _Function:
         self.evaluations, self.sweeps = 0, 0
 
     def __call__(self, w: np.ndarray) -> Evaluation:
+        """Evaluate."""
         seen = self.problem.value_and_gradient(w, self.batch, self.seed)
         self.evaluations += 1
         self.sweeps += int(seen.sweeps)
         return seen
 
     def tally(self) -> dict[str, int]:
+        """Return what was counted since the last call."""
         counts = {"sweeps": self.sweeps, "evaluations": self.evaluations}
         self.evaluations, self.sweeps = 0, 0
         return counts
 
 
-def _row(state: LBFGSState, function: _Function, step: float) -> dict[str, Any]:
+def trace_row(state: LBFGSState, function: StageFunction, step: float) -> dict[str, Any]:
+    """Return the row of an iteration."""
     return {
         "iteration": state.iteration,
         "objective": state.value,
@@ -277,7 +280,7 @@ def _row(state: LBFGSState, function: _Function, step: float) -> dict[str, Any]:
     }
 
 
-def _direction(gradient: np.ndarray, pairs: tuple[_Pair, ...], metric: Metric) -> np.ndarray:
+def quasi_newton_direction(gradient: np.ndarray, pairs: tuple[_Pair, ...], metric: Metric) -> np.ndarray:
     """Return -H g by the two-loop recursion."""
     q = -gradient
     if not pairs:

@@ -30,10 +30,11 @@ def test_tagger_against_stored_answers():
         tagger.tag(X[0])
 
 
-def test_trainer_reaches_the_objective_of_crfsuite(tmp_path):
+@pytest.mark.parametrize("c1", [0.0, 0.2])
+def test_trainer_finds_the_weights_of_crfsuite(tmp_path, c1):
     theirs = pytest.importorskip("pycrfsuite")
     params = {
-        "c1": 0.0,
+        "c1": c1,
         "c2": 0.3,
         "max_iterations": 200,
         "feature.possible_transitions": True,
@@ -50,7 +51,8 @@ def test_trainer_reaches_the_objective_of_crfsuite(tmp_path):
         tagger = theirs.Tagger()
         tagger.open(str(path))
         found.append(tagger.info())
-    assert set(found[0].state_features) == set(found[1].state_features)
+    theirs_kept, ours_kept = (set(info.state_features) for info in found)
+    assert ours_kept <= theirs_kept if c1 else ours_kept == theirs_kept  # at least as sparse
     for kind in ("state_features", "transitions"):
         a, b = (getattr(info, kind) for info in found)
         assert max(abs(a.get(key, 0) - b.get(key, 0)) for key in a | b) < 2e-4  # their listing has six digits
@@ -76,9 +78,7 @@ def test_items_have_full_names():
     assert len(items) == 2
 
 
-@pytest.mark.parametrize(
-    ("params", "match"), [({"c1": 1.0}, "c1"), ({"feature.minfreq": 2}, "minfreq"), ({"x": 1}, "no parameter")]
-)
+@pytest.mark.parametrize(("params", "match"), [({"feature.minfreq": 2}, "minfreq"), ({"x": 1}, "no parameter")])
 def test_what_is_not_here_is_refused(params, match):
     with pytest.raises(bf.InputError, match=match):
         train(params)
