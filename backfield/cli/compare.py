@@ -42,6 +42,7 @@ def compare(
     inference: Annotated[
         list[str], typer.Option(help="Columns: inference methods, MAP solvers or decoders; the first method trains, too.")
     ],
+    model: Annotated[str | None, typer.Option(help="Structure, as for fit; by default by the data.")] = None,
     test: Annotated[Path | None, typer.Option(help="Data to test on; by default a share of DATA is held out.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of the examples to test on, without --test.")] = 0.3,
     learner: Annotated[str | None, typer.Option(help="Of all rows; by default what suits each.")] = None,
@@ -73,7 +74,7 @@ def compare(
 
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder.")
-    train = read_data(data)
+    train = read_data(data, structure=model)
     check_labels(train, labels)
     train, rest = _test_data(train, test, held_out, seed)
     made = choose_preprocessing(train, features, edges)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def pack(
     data: Annotated[Path, typer.Argument(help="A folder with images/ and masks/, an .npz, or a CoNLL column file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The packed folder.")],
-    model: Annotated[str | None, typer.Option(help="Structure, as for fit; by default by the data.")] = None,
+    model: Annotated[str | None, typer.Option(help="Structure, as for fit; by default by --like or the data.")] = None,
     features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
@@ -38,8 +38,8 @@ def pack(
 
     if out.resolve() == data.resolve():
         raise InputError(f"{out} is the data; a packed folder goes somewhere else.")
-    made = _like(like, features, edges)
-    read = read_data(data, labels, made.n_columns if made is not None else None, lazy=True, structure=model)
+    structure, made = _like(like, features, edges)
+    read = read_data(data, labels, made.n_columns if made is not None else None, lazy=True, structure=model or structure)
     if is_packed(data):
         raise InputError(f"{data} is packed already.")
     made = made or _choose(read, features, edges)
@@ -61,18 +61,21 @@ def _choose(data: Data, features: str | None, edges: str | None) -> Preprocessin
     return choose_preprocessing(data, features, edges)
 
 
-def _like(like: Path | None, features: str | None, edges: str | None) -> Preprocessing | None:
-    """Return how a model or another packed folder makes its features."""
+def _like(like: Path | None, features: str | None, edges: str | None) -> tuple[str | None, Preprocessing | None]:
+    """Return the structure of a model or another packed folder, and how it makes its features."""
     from backfield.cli._models import load_model
     from backfield.data.format import Preprocessing
     from backfield.data.packed import is_packed, open_shards
     from backfield.errors import InputError
 
     if like is None:
-        return None
+        return None, None
     if features is not None or edges is not None:
         raise InputError("--like says how features are made; --features and --edges would say it again.")
-    made = Preprocessing.from_json(open_shards(like).preprocessing or {}) if is_packed(like) else load_model(like)[1]
+    if is_packed(like):
+        shards = open_shards(like)
+        return shards.kind, Preprocessing.from_json(shards.preprocessing or {})
+    model, made = load_model(like)
     if made is None:
         raise InputError(f"{like} does not say how its features were made.")
-    return made
+    return repr(model.structure_), made

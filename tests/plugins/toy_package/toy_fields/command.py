@@ -7,4 +7,4 @@ import typer
 
 def toy(times: Annotated[int, typer.Option(help="How often.")] = 1) -> None:
     """Say which parts the package brings."""
-    typer.echo("focal, parallel_mean_field\n" * times, nl=False)
+    typer.echo("focal, parallel_mean_field, ring\n" * times, nl=False)
