@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from backfield.data.format import Data, Format, Preprocessing
 from backfield.data.formats.columns import read_column_file, write_column_file
 from backfield.data.formats.images import read_image_folder
-from backfield.data.formats.npz import Arrays, read_npz, read_stacked, write_npz
+from backfield.data.formats.npz import Arrays, base_keys, read_npz, read_stacked, write_npz
 from backfield.data.packed import is_packed, open_shards
 from backfield.data.pixels import choose_pixels, pixel_inputs
 from backfield.data.samples import GridSample
@@ -262,8 +263,8 @@ def _keys(path: Path) -> list[str]:
     """Return the names of the arrays in an ``.npz`` file; none where it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
-    except (OSError, zipfile.BadZipFile):
+            return base_keys(archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, struct.error):
         return []
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,14 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.limits import check_unpacked
 
 #: Environment variable that names the folder with all data sets.
 VARIABLE = "BACKFIELD_DATA"
+#: Bytes of a pixel in memory, of which the library has two copies for a moment.
+_PIXEL_BYTES = 4
+#: Deflate makes a byte of at most so many; a pixel has one bit at least.
+_DEFLATE = 1032
 #: Looked at last: a folder beside the repository.
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -70,11 +77,28 @@ def open_picture(path: str | Path) -> Any:
     if not Path(path).is_file():
         raise InputError(f"{path}: there is no such file.")
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=("PNG", "JPEG")) as picture:  # reads the header only
+            check_pixels(path, picture)
             picture.load()
             return picture
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # pillow raises all of these
+    except InputError:
+        raise
+    except Image.DecompressionBombError as error:  # the limit of pillow
+        raise InputError(f"{path}: cannot be read as an image: it declares more pixels than pillow reads.") from error
+    except _DAMAGE as error:
         raise InputError(f"{path}: cannot be read as an image.") from error
+
+
+#: What pillow raises for files that are damaged.
+_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, LookupError, OverflowError, struct.error, zlib.error, MemoryError)
+
+
+def check_pixels(path: str | Path, picture: Any) -> None:
+    """Refuse a picture that declares more pixels than the limit, or than its bytes can hold."""
+    pixels = picture.width * picture.height
+    check_unpacked(path, _PIXEL_BYTES * pixels)
+    if picture.format == "PNG" and pixels > _DEFLATE * 8 * os.path.getsize(path):
+        raise InputError(f"{path}: cannot be read as an image: it declares more pixels than its data hold.")
 
 
 def same_size(image: np.ndarray, mask: np.ndarray, image_path: Path, mask_path: Path) -> None:

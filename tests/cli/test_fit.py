@@ -16,7 +16,7 @@ from backfield.cli.app import run
 from backfield.data.formats import write_mask
 from backfield.datasets.generated import denoising
 from tests.cli.test_cli import one_line
-from tests.data.files.test_data import image_folder, ragged
+from tests.data.files.test_data import each, image_folder
 
 QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]
 SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
@@ -205,16 +205,13 @@ def test_bad_folders_and_options(call, folder, tmp_path, what, options, word):
     [
         ({"images": np.full((1, 3, 4), np.nan), "masks": np.eye(3, 4, dtype=int)[None]}, "nan"),
         (
-            {
-                "images": ragged(np.zeros((3, 4, 2)), np.zeros((2, 4, 3))),
-                "masks": ragged(np.eye(3, 4) > 0, np.eye(2, 4) > 0),
-            },
+            each("images", np.zeros((3, 4, 2)), np.zeros((2, 4, 3))) | each("masks", np.eye(3, 4) > 0, np.eye(2, 4) > 0),
             "3 features",
         ),
         ({"images": np.zeros((1, 3, 4)), "masks": np.full((1, 3, 4), -1)}, "hidden"),
         ({"images": np.full((1, 3, 4), 1e200), "masks": np.eye(3, 4, dtype=int)[None]}, "below 3e+38"),
         ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4))}, "must hold whole numbers"),
-        ({"X": ragged(np.zeros((3, 2)), np.zeros((2, 1))), "y": ragged(np.arange(3), np.arange(2))}, "1 features"),
+        (each("X", np.zeros((3, 2)), np.zeros((2, 1))) | each("y", np.arange(3), np.arange(2)), "1 features"),
         ({"X": np.zeros((2, 3, 2)), "y": np.full((2, 3), -1)}, "hidden"),
     ],
 )

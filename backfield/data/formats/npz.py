@@ -1,23 +1,28 @@
 """Examples in an ``.npz`` file.
 
 ======================  ======================================================================================
-``images``              stacked (n, H, W) or (n, H, W, F), or an object array of n arrays (H, W) or (H, W, F)
-``masks``               likewise (n, H, W), or n arrays (H, W); integers, -1 (in unsigned ones 255) = don't care
+``images``              stacked (n, H, W) or (n, H, W, F)
+``masks``               likewise (n, H, W); integers, -1 (in unsigned ones 255) = don't care
 ``horizontal``,         edge features of your own: likewise (n, H, W-1, D) and (n, H-1, W, D)
 ``vertical``
 ``X``, ``y``            chains, end to end: (N, F) features and (N,) labels, integers (-1 = hidden) or texts
 ``lengths`` or ``ptr``  lengths of the chains, or where each starts and, last, N; without them ``X`` and ``y`` are
-                        object arrays of n arrays (T, F) and (T,), or stacked (n, T, F) and (n, T)
+                        stacked (n, T, F) and (n, T)
+``images_0``,           one array per example, where shapes differ; so for every key above but ``lengths`` and ``ptr``.
+``images_1``, ...       :func:`write_npz` writes lists of arrays in this way
 ======================  ======================================================================================
 
-Object arrays are pickles. They are read by an unpickler that knows numpy's arrays only, so that reading runs no code.
+Object arrays are pickles, and are not read. Sizes that a file declares are checked before anything is allocated
+(``backfield.limits``).
 """
 
 from __future__ import annotations
 
-import io
-import pickle
+import math
+import re
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +30,12 @@ import numpy as np
 
 from backfield.atomic import replacing
 from backfield.errors import InputError
+from backfield.limits import check_unpacked
 
-#: What the pickle of an array of arrays may name.
-_HARMLESS = {
-    ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode"),
-    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
-    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
-}  # fmt: skip
+#: Keys that may hold one array per example: ``images_0``, ``images_1``, ...
+_NUMBERED = re.compile(r"(images|masks|horizontal|vertical|X|y)_(0|[1-9][0-9]{0,8})")
+#: An array, or one array per example.
+Entry = np.ndarray | list[np.ndarray]
 
 
 class Arrays(NamedTuple):
@@ -54,11 +58,11 @@ def read_npz(path: str | Path, with_labels: bool = True) -> Arrays:
 
 
 def read_stacked(path: str | Path, with_labels: bool = True) -> Arrays:
-    """Read ``X`` and ``y``, examples of any shape stacked along the first axis (or object arrays of them)."""
+    """Read ``X`` and ``y``: examples of any shape, stacked along the first axis or one array per example."""
     arrays = _read(path)
     wanted = ("X", "y") if with_labels else ("X",)
     for key in wanted:
-        if key not in arrays or arrays[key].ndim == 0 or len(arrays[key]) == 0:
+        if key not in arrays or _is_empty(arrays[key]):
             raise InputError(f"{path} needs the key {key!r} with at least one example; it has {_listed(arrays)}.")
     found = [[np.asarray(each) for each in arrays[key]] for key in wanted]
     if with_labels and len(found[0]) != len(found[1]):
@@ -67,23 +71,40 @@ def read_stacked(path: str | Path, with_labels: bool = True) -> Arrays:
 
 
 def write_npz(path: str | Path, arrays: dict[str, Any]) -> None:
-    """Write arrays; a list of arrays is stacked if their shapes agree and becomes an object array if not."""
+    """Write arrays; a list of arrays is stacked if their shapes agree, else each is written: ``images_0``, ``images_1``, ...
+
+    Examples
+    --------
+    >>> write_npz("train.npz", {"images": [image, other], "masks": [mask, another]})  # doctest: +SKIP
+    """
     with replacing(path) as file:
-        np.savez_compressed(file, **{key: _stacked(value) for key, value in arrays.items()})  # type: ignore[arg-type]
+        np.savez_compressed(file, **_named(arrays))  # type: ignore[arg-type]
 
 
-def _stacked(value: Any) -> np.ndarray:
-    if not isinstance(value, list):
-        return np.asarray(value)
-    if len({np.shape(each) for each in value}) == 1:
-        return np.stack(value)
-    out = np.empty(len(value), dtype=object)
-    for k, each in enumerate(value):
-        out[k] = each
+def base_keys(names: list[str]) -> list[str]:
+    """Return the keys of a table of contents, ``images`` for ``images_0.npy``."""
+    keys = [name.removesuffix(".npy") for name in names]
+    matches = [_NUMBERED.fullmatch(key) for key in keys]
+    return list(dict.fromkeys(key if match is None else match[1] for key, match in zip(keys, matches, strict=True)))
+
+
+def _named(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
+    out = {}
+    for key, value in arrays.items():
+        if not isinstance(value, list):
+            out[key] = np.asarray(value)
+        elif len({np.shape(each) for each in value}) == 1:
+            out[key] = np.stack(value)
+        else:
+            out |= {f"{key}_{k}": np.asarray(each) for k, each in enumerate(value)}
     return out
 
 
-def _images(path: str | Path, arrays: dict[str, np.ndarray], with_labels: bool) -> Arrays:
+def _is_empty(entry: Entry) -> bool:
+    return len(entry) == 0 if isinstance(entry, list) else entry.ndim == 0 or len(entry) == 0
+
+
+def _images(path: str | Path, arrays: dict[str, Entry], with_labels: bool) -> Arrays:
     images = [x[..., None] if x.ndim == 2 else x for x in _list(path, arrays, "images", (2, 3), "(H, W) or (H, W, F)")]
     masks = None
     if with_labels:
@@ -100,7 +121,7 @@ def _images(path: str | Path, arrays: dict[str, np.ndarray], with_labels: bool) 
     return Arrays("grid", images, masks, edges)
 
 
-def _chains(path: str | Path, arrays: dict[str, np.ndarray], with_labels: bool) -> Arrays:
+def _chains(path: str | Path, arrays: dict[str, Entry], with_labels: bool) -> Arrays:
     cuts = _cuts(path, arrays)
     if cuts is not None:
         arrays = arrays | {"X": _split(path, arrays, "X", cuts)}
@@ -117,37 +138,36 @@ def _chains(path: str | Path, arrays: dict[str, np.ndarray], with_labels: bool) 
     return Arrays("chain", inputs, [y if y.dtype.kind == "U" else y.astype(np.int64) for y in labels])
 
 
-def _cuts(path: str | Path, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
+def _cuts(path: str | Path, arrays: dict[str, Entry]) -> np.ndarray | None:
     """Return where chains start and, last, where the last one ends; ``None`` if the file does not say."""
     for key in ("lengths", "ptr"):
         if key in arrays:
-            values = arrays[key]
+            values = np.asarray(arrays[key])
             if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) == 0:
                 raise InputError(f"{path}: {key} must be a row of whole numbers, got {values.dtype} {values.shape}.")
             return np.concatenate([[0], np.cumsum(values)]) if key == "lengths" else values.astype(np.int64)
     return None
 
 
-def _split(path: str | Path, arrays: dict[str, np.ndarray], key: str, cuts: np.ndarray) -> np.ndarray:
+def _split(path: str | Path, arrays: dict[str, Entry], key: str, cuts: np.ndarray) -> list[np.ndarray]:
     whole = arrays[key]
+    if isinstance(whole, list):
+        raise InputError(f"{path}: {key} is one array per chain already; lengths or ptr cut one array into chains.")
     if whole.ndim < 1 or cuts[0] != 0 or cuts[-1] != len(whole) or (np.diff(cuts) < 1).any():
         raise InputError(
             f"{path}: lengths or ptr cut {cuts[-1]} rows into chains of at least one, but {key} has shape {whole.shape}."
         )
-    out = np.empty(len(cuts) - 1, dtype=object)
-    for k in range(len(out)):
-        out[k] = whole[cuts[k] : cuts[k + 1]]
-    return out
+    return [whole[cuts[k] : cuts[k + 1]] for k in range(len(cuts) - 1)]
 
 
 def _list(
-    path: str | Path, arrays: dict[str, np.ndarray], key: str, ndim: tuple[int, ...], shape: str, kinds: str = "biuf"
+    path: str | Path, arrays: dict[str, Entry], key: str, ndim: tuple[int, ...], shape: str, kinds: str = "biuf"
 ) -> list[np.ndarray]:
     """Return the examples' arrays under a key: checked types, dimensions, feature counts and finite numbers."""
     if key not in arrays:
         raise InputError(f"{path} has no key {key!r}; it has {_listed(arrays)}.")
     whole = arrays[key]
-    if whole.ndim == 0 or len(whole) == 0:
+    if _is_empty(whole):
         raise InputError(f"{path}: {key} holds no examples.")
     out = [np.asarray(each) for each in whole]
     for k, each in enumerate(out):
@@ -180,31 +200,59 @@ def _agree(path: str | Path, one: str, shapes: list[Any], two: str, others: list
 
 
 def _listed(arrays: dict[str, Any]) -> str:
-    return ", ".join(sorted(arrays)) or "none"
+    shown = sorted(arrays)
+    return ", ".join(shown[:12]) + (", ..." if len(shown) > 12 else "") or "none"
 
 
-def _read(path: str | Path) -> dict[str, np.ndarray]:
+def _read(path: str | Path) -> dict[str, Entry]:
     try:
         with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()}
+            members = archive.infolist()
+            check_unpacked(path, sum(member.file_size for member in members))
+            arrays = {member.filename.removesuffix(".npy"): _array(path, archive, member) for member in members}
+            return _grouped(path, arrays)
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file.") from error
-    except (zipfile.BadZipFile, pickle.UnpicklingError, ValueError, EOFError, OSError, IndexError, TypeError) as error:
+    except InputError:
+        raise
+    except _DAMAGE as error:
         raise InputError(f"{path}: cannot be read as an .npz file of arrays.") from error
 
 
-def _array(data: bytes) -> np.ndarray:
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    _, _, dtype = header(file)
-    if not dtype.hasobject:
-        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return np.asarray(_Unpickler(file).load())
+#: What zipfile and numpy raise for files that are damaged, encrypted or packed in a way they do not know.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, LookupError, TypeError, SyntaxError,
+    RuntimeError, NotImplementedError, OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _HARMLESS:
-            raise pickle.UnpicklingError(f"{module}.{name} is not an array")
-        return super().find_class(module, name)
+def _array(path: str | Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Return an array of the file, whose declared size must be that of its data."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = header(file)
+        if dtype.hasobject:
+            raise InputError(
+                f"{path}: {member.filename.removesuffix('.npy')} is an array of Python objects, which is not read; write "
+                "one array per example (images_0, images_1, ...: backfield.data.formats.write_npz does), or `backfield pack`."
+            )
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+            raise ValueError("the declared shape is not that of the data")
+        data = bytearray()
+        while block := file.read(2**20):
+            data += block
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C") if data else np.empty(shape, dtype)
+
+
+def _grouped(path: str | Path, arrays: dict[str, np.ndarray]) -> dict[str, Entry]:
+    """Join ``images_0``, ``images_1``, ... into lists."""
+    matches = {key: match for key in arrays if (match := _NUMBERED.fullmatch(key))}
+    out: dict[str, Entry] = {key: array for key, array in arrays.items() if key not in matches}
+    for key in {match[1]: None for match in matches.values()}:
+        count = sum(match[1] == key for match in matches.values())
+        missing = [k for k in range(count) if f"{key}_{k}" not in arrays]
+        if missing or key in out:
+            raise InputError(f"{path}: it needs {key}, or {key}_0 .. {key}_{count - 1}; it has {_listed(arrays)}.")
+        out[key] = [arrays[f"{key}_{k}"] for k in range(count)]
+    return out

@@ -1,4 +1,7 @@
 import pickle
+import struct
+import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ from PIL import Image
 from backfield.data.checks import check_classes, check_labels
 from backfield.data.format import Preprocessing
 from backfield.data.formats import read_npz, write_column_file, write_mask, write_npz
+from backfield.datasets import read_image
 from backfield.errors import InputError
 from backfield.structures.reading import choose_preprocessing, read_data
 
@@ -92,11 +96,9 @@ def test_broken_folders(tmp_path, what, message):
         read_data(broken_folder(tmp_path, what))
 
 
-def ragged(*arrays):
-    out = np.empty(len(arrays), dtype=object)
-    for k, array in enumerate(arrays):
-        out[k] = array
-    return out
+def each(key, *arrays):
+    """One array per example."""
+    return {f"{key}_{k}": array for k, array in enumerate(arrays)}
 
 
 def test_npz_of_images_stacked_or_ragged(tmp_path):
@@ -110,14 +112,14 @@ def test_npz_of_images_stacked_or_ragged(tmp_path):
     assert [x.shape for x in data.inputs] == [(3, 4, 2), (2, 5, 2)] and data.edges[1][1].shape == (1, 5, 1)
 
 
-@pytest.mark.parametrize("form", ["lengths", "ptr", "objects", "stacked"])
+@pytest.mark.parametrize("form", ["lengths", "ptr", "one per chain", "stacked"])
 def test_npz_of_chains(tmp_path, form):
     X, y = np.arange(12.0).reshape(6, 2), np.array(["a", "b", "a", "b", "a", "b"])
-    halves = {"X": ragged(X[:2], X[2:]), "y": ragged(y[:2], y[2:])}
+    halves = each("X", X[:2], X[2:]) | each("y", y[:2], y[2:])
     content = {
         "lengths": {"X": X, "y": y, "lengths": [2, 4]},
         "ptr": {"X": X, "y": y, "ptr": [0, 2, 6]},
-        "objects": halves,
+        "one per chain": halves,
         "stacked": {"X": X.reshape(2, 3, 2), "y": y.reshape(2, 3)},
     }[form]
     np.savez(tmp_path / "a.npz", **content)
@@ -142,23 +144,26 @@ NAN = np.where(np.arange(12).reshape(3, 4) == 5, np.nan, 1.0)
         ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((2, 3, 4), int)}, "counts must agree"),
         ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4))}, r"masks\[0\] must hold .* of shape \(H, W\)"),
         (
-            {"images": ragged(np.zeros((3, 4, 2)), np.zeros((2, 4, 3))), "masks": ragged(NAN > 0, NAN[:2] > 0)},
+            each("images", np.zeros((3, 4, 2)), np.zeros((2, 4, 3))) | each("masks", NAN > 0, NAN[:2] > 0),
             r"images\[1\] has 3 features, images\[0\] has 2",
         ),
         (
-            {"images": ragged(np.zeros((3, 4)), np.zeros((2, 4, 3))), "masks": ragged(NAN > 0, NAN[:2] > 0)},
+            each("images", np.zeros((3, 4)), np.zeros((2, 4, 3))) | each("masks", NAN > 0, NAN[:2] > 0),
             "features or none",
         ),
         (
             {"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4), int), "horizontal": np.zeros((1, 3, 3, 1))},
             "vertical",
         ),
-        ({"X": ragged(np.zeros((3, 2)), np.zeros((2, 1))), "y": ragged(np.zeros(3, int), np.zeros(2, int))}, "1 features"),
+        (each("X", np.zeros((3, 2)), np.zeros((2, 1))) | each("y", np.zeros(3, int), np.zeros(2, int)), "1 features"),
         ({"X": np.zeros((5, 2)), "y": np.zeros(5, int), "lengths": [2, 4]}, "cut 6 rows"),
         ({"X": np.zeros((5, 2)), "y": np.zeros(4, int), "lengths": [2, 3]}, "y has shape"),
         ({"X": np.zeros((5, 2)), "y": np.zeros(5, int), "lengths": [0.5]}, "whole numbers"),
         ({"X": np.zeros((2, 3, 2))}, "no key 'y'"),
-        ({"X": np.zeros((2, 3, 2)), "y": ragged(np.zeros(3, int), np.array(["a", "b", "c"]))}, "texts in others"),
+        ({"X": np.zeros((2, 3, 2))} | each("y", np.zeros(3, int), np.array(["a", "b", "c"])), "texts in others"),
+        ({"images_0": np.zeros((3, 4)), "images_2": np.zeros((3, 4))}, "it needs images, or images_0 .. images_1"),
+        ({"X_0": np.zeros((3, 4)), "lengths": np.array([3])}, "one array per chain already"),
+        ({"X": np.zeros((2, 3, 2)), "X_0": np.zeros((3, 2))}, "it needs X, or X_0"),
     ],
 )
 def test_broken_npz(tmp_path, content, message):
@@ -172,12 +177,67 @@ def test_reading_an_npz_runs_no_code(tmp_path):
         def __reduce__(self):
             return (pytest.fail, ("code was run",))
 
-    np.savez(tmp_path / "a.npz", images=ragged(Evil(), Evil()))
-    with pytest.raises(InputError, match="cannot be read"):
+    np.savez(tmp_path / "a.npz", images=np.array([Evil(), Evil()]))
+    with pytest.raises(InputError, match=r"images is an array of Python objects.*write_npz"):
+        read_npz(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", images=np.array([np.zeros((2, 3)), np.zeros((3, 3))], dtype=object))
+    with pytest.raises(InputError, match=r"images is an array of Python objects.*images_0, images_1"):
         read_npz(tmp_path / "a.npz")
     (tmp_path / "b.npz").write_bytes(pickle.dumps([1]))
     with pytest.raises(InputError, match="cannot be read"):
         read_npz(tmp_path / "b.npz")
+
+
+def npz_that_declares(path, shape, n_bytes):
+    """Write an array whose header says ``shape`` and that unpacks to ``n_bytes`` zeros."""
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("images.npy", "w", force_zip64=True) as file,
+    ):
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        file.write(bytes(n_bytes))
+
+
+@pytest.mark.parametrize("shape", [(2**40,), (2**62, 2**62), (-1, 5), (3,)])
+def test_an_npz_whose_shape_is_not_that_of_its_data(tmp_path, shape):
+    npz_that_declares(tmp_path / "a.npz", shape, 1000)
+    with pytest.raises(InputError, match=r"cannot be read as an \.npz file of arrays"):
+        read_npz(tmp_path / "a.npz", with_labels=False)
+
+
+def test_sizes_that_an_npz_declares_are_limited(tmp_path, monkeypatch):
+    npz_that_declares(tmp_path / "a.npz", (1, 1000, 1000), 10**6)
+    monkeypatch.setenv("BACKFIELD_MAX_BYTES", "500000")
+    with pytest.raises(InputError, match="declares 1000128 bytes, more than the limit of 500000; set BACKFIELD_MAX_BYTES"):
+        read_npz(tmp_path / "a.npz", with_labels=False)
+    np.savez(tmp_path / "plain.npz", images=np.zeros((1, 1000, 1000), np.uint8))  # the bytes are there: no bomb
+    assert read_npz(tmp_path / "plain.npz", with_labels=False).inputs[0].shape == (1000, 1000, 1)
+    monkeypatch.setenv("BACKFIELD_MAX_BYTES", "2000000")
+    assert read_npz(tmp_path / "a.npz", with_labels=False).inputs[0].shape == (1000, 1000, 1)
+    monkeypatch.setenv("BACKFIELD_MAX_BYTES", "many")
+    with pytest.raises(InputError, match="BACKFIELD_MAX_BYTES must be a whole number"):
+        read_npz(tmp_path / "a.npz")
+
+
+def png_that_declares(path, width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b""))
+
+
+def test_pixels_that_a_png_declares_are_limited(tmp_path, monkeypatch):
+    png_that_declares(tmp_path / "a.png", 9000, 9000)
+    with pytest.raises(InputError, match="declares more pixels than its data hold"):
+        read_image(tmp_path / "a.png")
+    png_that_declares(tmp_path / "b.png", 20000, 20000)
+    with pytest.raises(InputError, match="declares more pixels than pillow reads"):
+        read_image(tmp_path / "b.png")
+    Image.fromarray(np.zeros((100, 100), np.uint8)).save(tmp_path / "c.png")
+    monkeypatch.setenv("BACKFIELD_MAX_BYTES", "30000")
+    with pytest.raises(InputError, match="declares 40000 bytes"):
+        read_image(tmp_path / "c.png")
 
 
 def test_column_files(tmp_path):
