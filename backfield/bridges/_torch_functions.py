@@ -91,7 +91,7 @@ class Tables:
             at += count
         return out
 
-    def both(self, tables: Sequence[Potentials], cliques: bool = True) -> tuple[torch.Tensor, ...]:
+    def all_tensors(self, tables: Sequence[Potentials], cliques: bool = True) -> tuple[torch.Tensor, ...]:
         """Return the tensors of unary tables, then those of factor tables, in the shapes of those of theta."""
         if self.alone:
             unary = torch.from_numpy(tables[0].unary_flat.reshape(self.shapes[0]))
@@ -148,7 +148,7 @@ class LossTask:
         """Return d_value times the gradient of each example, in its place."""
         for gradient, scale in zip(gradients, d_values.tolist() if d_values.dim() else [d_values.item()], strict=True):
             _scale(gradient, scale)
-        return self.tables.both(gradients)
+        return self.tables.all_tensors(gradients)
 
     def second(self, k: int, theta: Potentials, direction: np.ndarray) -> tuple[float, Potentials]:
         """Return <gradient, v> and H v of example ``k``, from the gradient at theta + i h v."""
@@ -214,7 +214,7 @@ class LossGradient(torch.autograd.Function):
         for (_, second), scale in zip(found, d_values.reshape(-1).tolist(), strict=True):
             _scale(second, scale)
         dots = torch.tensor([dot for dot, _ in found], dtype=d_values.dtype).reshape(d_values.shape)
-        return None, None, dots, *task.tables.both([second for _, second in found])
+        return None, None, dots, *task.tables.all_tensors([second for _, second in found])
 
 
 @dataclass
@@ -245,7 +245,7 @@ class MarginalsTask:
         if tapes is not None and self.tables.alone and d_mu[1] is None:
             d_unary = d_mu[0].numpy().reshape(-1)
             found = _unwound(tapes[0], Potentials.from_flat(self.tables.graphs[0], d_unary, d_unary[:0]))
-            return self.tables.both([found.astype(d_unary.dtype)])
+            return self.tables.all_tensors([found.astype(d_unary.dtype)])
         adjoints = _adjoints(self.tables, d_mu)
         thetas = self.tables.thetas(tensors(), check=False) if tapes is None else []
 
@@ -253,7 +253,7 @@ class MarginalsTask:
             found = _unwound(tapes[k], adjoints[k]) if tapes is not None else self.linear(k, thetas[k], adjoints[k]).d_theta
             return found.astype(adjoints[k].dtype)
 
-        return self.tables.both(self.tables.map(one))
+        return self.tables.all_tensors(self.tables.map(one))
 
     def linear(self, k: int, theta: Potentials, d_mu: Potentials, strategy: Gradient | None = None) -> Outcome:
         """Differentiate <d_mu, mu(theta)>."""
@@ -292,7 +292,7 @@ class Marginals(torch.autograd.Function):
         found = [task.forward(0, thetas[0])] if task.tables.alone else task.tables.map(lambda k: task.forward(k, thetas[k]))
         ctx.task, ctx.tapes = task, [tape for _, tape in found] if task.taped else None
         ctx.save_for_backward(*tensors)
-        return task.tables.both([mu for mu, _ in found], task.cliques)
+        return task.tables.all_tensors([mu for mu, _ in found], task.cliques)
 
     @staticmethod
     def backward(ctx: Any, *d_mu: torch.Tensor | None) -> Any:
@@ -338,7 +338,7 @@ class MarginalsGradient(torch.autograd.Function):
             return theta.like(parts[0]), theta.like(parts[1])
 
         found = task.tables.map(one)
-        forward, second = (task.tables.both([pair[side] for pair in found]) for side in (0, 1))
+        forward, second = (task.tables.all_tensors([pair[side] for pair in found]) for side in (0, 1))
         return None, None, None, *forward, *second
 
 

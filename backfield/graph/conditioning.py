@@ -56,7 +56,7 @@ class Evidence:
             return self.restriction.in_full(str(error))
         return ""
 
-    def both(self, allowed: np.ndarray) -> Evidence:
+    def intersect(self, allowed: np.ndarray) -> Evidence:
         """Return this evidence together with other allowed labels."""
         allowed = self.allowed & allowed
         count = np.add.reduceat(allowed.astype(np.int64), self.graph.layout.var_ptr[:-1])

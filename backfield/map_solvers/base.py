@@ -16,6 +16,7 @@ class MapResult:
     """Labels, their value theta·f(labels), and whether the solver guarantees that no labels are better.
 
     ``bound`` is a number that no value exceeds, inf where the solver knows none but is not ``optimal``.
+    ``n_truncated`` counts the couplings that a cut had to truncate.
     """
 
     labels: np.ndarray
@@ -23,6 +24,7 @@ class MapResult:
     optimal: bool
     n_iter: int = 0
     bound: float = np.inf
+    n_truncated: int = 0
 
     @property
     def gap(self) -> float:

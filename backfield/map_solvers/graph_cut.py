@@ -47,16 +47,9 @@ class GraphCut(MapSolver, name="graph_cut"):
     truncate: bool = False
     exact: ClassVar[bool] = True
 
-    def solve(self, theta: Potentials) -> CutResult:
+    def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels, and how many couplings were truncated."""
         return CutProblem(theta, truncate=self.truncate).solve()
-
-
-@dataclass
-class CutResult(MapResult):
-    """The result of a cut, with the number of pairs of variables whose coupling was truncated."""
-
-    n_truncated: int = 0
 
 
 class Changes(NamedTuple):
@@ -115,10 +108,10 @@ class CutProblem:
     def _inside(self) -> slice:
         return slice(self._topo.offset, self._topo.offset + self.graph.n_variables)
 
-    def solve(self) -> CutResult:
+    def solve(self) -> MapResult:
         """Cut from scratch."""
         labels = self.cut()
-        return CutResult(labels, self.value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
+        return MapResult(labels, self.value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
 
     def cut(self) -> np.ndarray:
         """Cut from scratch; return the labels, without their value."""

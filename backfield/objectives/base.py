@@ -58,7 +58,7 @@ class Target:
         """Return observed inputs and known labels together, None where there are none; learners ask at every step."""
         if not self._known:
             allowed = self.labeling.allowed
-            given = Evidence(graph, allowed) if self.observed is None else self.observed.both(allowed)
+            given = Evidence(graph, allowed) if self.observed is None else self.observed.intersect(allowed)
             self._known.append(None if given.allowed.all() else given)
         return self._known[0]
 

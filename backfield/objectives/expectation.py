@@ -169,8 +169,7 @@ class SaddlePoint(Objective, name="saddle_point"):
         if model.theta is None:
             return model.constant, model.expand(None), 0
         found = solve(model.theta, self.solver)
-        truncated = getattr(found, "n_truncated", 0)
-        return found.value + model.constant, model.expand(model.theta.indicators(found.labels)), truncated
+        return found.value + model.constant, model.expand(model.theta.indicators(found.labels)), found.n_truncated
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,9 +32,9 @@ class General(Evaluator):
 
     def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
         """Sum over some examples, in order."""
-        return _over_examples(self.task, numbers, lambda example, number: self._one(w, example, seed + number))
+        return _over_examples(self.task, numbers, lambda example, number: self._evaluate(w, example, seed + number))
 
-    def _one(self, w: np.ndarray, example: Example, seed: int, seeds: tuple[int, ...] | None = None) -> Sum:
+    def _evaluate(self, w: np.ndarray, example: Example, seed: int, seeds: tuple[int, ...] | None = None) -> Sum:
         task = self.task
         assert example.target is not None
         watch: list[Seen] = []
@@ -67,9 +67,9 @@ class Independent(Evaluator):
 
     def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
         """Sum over some examples, in order."""
-        return _over_examples(self.task, numbers, lambda example, number: self._one(w, example))
+        return _over_examples(self.task, numbers, lambda example, number: self._evaluate(w, example))
 
-    def _one(self, w: np.ndarray, example: Example) -> Sum:
+    def _evaluate(self, w: np.ndarray, example: Example) -> Sum:
         assert example.target is not None
         layout, labels, graph = self.task.layout, example.target.labeling.labels, example.graph
         theta = layout.theta(w, Example(graph, example.unary, [None] * len(layout.factors)), self.task.dtype)

@@ -48,7 +48,7 @@ class Stacked(General):
         if len(numbers) == 0:
             return Sum(0.0, np.zeros(self.task.n_weights), 0.0, 0)
         seeds = tuple(seed + int(number) for number in numbers)
-        return self._one(w, self._stack(numbers), seed, seeds)
+        return self._evaluate(w, self._stack(numbers), seed, seeds)
 
     def n_chunks(self, planned: int, count: int) -> int:
         """Return fewer chunks: one of a single chain would cost as much as eight."""
