@@ -10,7 +10,7 @@ from backfield.gradients import truncated
 from backfield.learners import LBFGS, SMD, FrankWolfe, OracleDescent, SelfTraining, Stages
 from backfield.learners.base import NEEDS, Learner
 from backfield.registry import names
-from backfield.training.evaluators import EVALUATORS, General, Independent, StackedChains
+from backfield.training.evaluators import EVALUATORS, General, Independent, Stacked
 from backfield.training.problem import Problem
 from backfield.training.protocols import HasExamples, HasGram, HasHessianVector, HasOracle, HasValue, Minimisable
 from tests.learners.problems import Logistic
@@ -80,9 +80,11 @@ def test_evaluators_are_chosen_by_what_they_declare():
     X = [x.reshape(-1, 2) for x in images()[0]]
     Y = [y.reshape(-1) for y in images()[1]]
     (chains,) = problems_of(bf.ChainCRF(), X, Y)
-    assert type(chains.evaluator) is StackedChains
+    assert type(chains.evaluator) is Stacked
     (hidden,) = problems_of(bf.ChainCRF(), X, [np.where(np.arange(len(y)) == 3, -1, y) for y in Y])
-    assert type(hidden.evaluator) is General
+    assert type(hidden.evaluator) is Stacked
+    (marginal,) = problems_of(bf.ChainCRF(loss="univariate_logistic"), X, Y)
+    assert type(marginal.evaluator) is General  # which no engine computes from one shared table
     other = chains.minimising(chains.objective_info)
     w = np.linspace(-1, 1, chains.n_weights)
     assert type(other.evaluator) is General
