@@ -11,7 +11,7 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors"],
-    ["atomic", "limits"],
+    ["atomic", "limits", "indices"],
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],

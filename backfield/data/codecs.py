@@ -16,6 +16,8 @@ from scipy.sparse import csr_matrix
 from backfield.data.samples import GridSample, Sample
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.indices import checked_csr
+from backfield.limits import parse_json
 
 Arrays = dict[str, np.ndarray]
 Get = Callable[[str], np.ndarray]
@@ -68,7 +70,7 @@ class TokenCodec(ArrayCodec):
 
     def decode(self, names: set[str], get: Get) -> Any:
         """Return a sequence."""
-        return json.loads(bytes(get("dicts"))) if "dicts" in names else super().decode(names, get)
+        return parse_json(bytes(get("dicts"))) if "dicts" in names else super().decode(names, get)
 
 
 class SampleCodec:
@@ -97,9 +99,11 @@ class SampleCodec:
         labels = np.array(get("graph_labels"))
         if "graph_shape" in names:
             rows, columns = (int(n) for n in get("graph_shape"))
+            if rows < 1 or columns < 1 or labels.shape != (rows * columns,) or (labels != labels[0]).any():
+                raise InputError(f"a grid of {rows} x {columns} has not {labels.shape} label counts.")
             graph = Graph.grid(rows, columns, labels=int(labels[0]))
         else:
-            graph = Graph._from_arrays(labels, np.array(get("graph_scope_ptr")), np.array(get("graph_scope")))
+            graph = Graph.from_scopes(labels, get("graph_scope_ptr"), get("graph_scope"))
         values = {key: get(key) for key in _SAMPLE if key in names}
         values |= {key: decode_csr(key, get) for key in _SAMPLE if f"{key}.indptr" in names}
         return Sample(graph, values.pop("node_features"), **values)
@@ -125,7 +129,7 @@ def encode_labels(y: Any) -> Arrays:
 
 def decode_labels(names: set[str], get: Get) -> np.ndarray:
     """Return the labels of an example."""
-    return np.array(json.loads(bytes(get("label_texts")))) if "label_texts" in names else get("labels")
+    return np.array(parse_json(bytes(get("label_texts")))) if "label_texts" in names else get("labels")
 
 
 def input_names(names: set[str]) -> set[str]:
@@ -143,7 +147,8 @@ def encode_csr(key: str, matrix: Any) -> Arrays:
 def decode_csr(key: str, get: Get) -> csr_matrix:
     """Return a sparse matrix from its parts."""
     parts = tuple(get(f"{key}.{name}") for name in ("data", "indices", "indptr"))
-    return csr_matrix(parts, shape=tuple(int(n) for n in get(f"{key}.shape")), copy=False)
+    matrix = csr_matrix(parts, shape=tuple(int(n) for n in get(f"{key}.shape")), copy=False)
+    return checked_csr(matrix, f"{key} of the example")
 
 
 def numbers(value: Any) -> np.ndarray:

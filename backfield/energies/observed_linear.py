@@ -16,6 +16,7 @@ import numpy as np
 
 from backfield.energies.base import Energy
 from backfield.errors import InputError
+from backfield.indices import are_indices, are_pointers
 from backfield.kernels.compile import kernel
 
 
@@ -23,8 +24,10 @@ from backfield.kernels.compile import kernel
 class ObservedLinear(Energy, name="observed_linear"):
     """A weight per (feature, label) pair that occurs in training; no intercept."""
 
-    def bind(self, ptr: np.ndarray, labels: np.ndarray) -> BoundLinear:
+    def bind(self, ptr: np.ndarray, labels: np.ndarray, n_outputs: int) -> BoundLinear:
         """Return the energy with its pattern: feature f has weights for ``labels[ptr[f]:ptr[f + 1]]``."""
+        if labels.ndim != 1 or not are_pointers(ptr, len(labels)) or not are_indices(labels, n_outputs):
+            raise InputError(f"the pattern of observed_linear does not hold pairs of features and of {n_outputs} labels.")
         return BoundLinear(ptr, labels)
 
 
@@ -43,6 +46,8 @@ class BoundLinear(ObservedLinear):
 
     def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
         """Return the number of pairs."""
+        if n_features != len(self.ptr) - 1:
+            raise InputError(f"the pattern of observed_linear is of {len(self.ptr) - 1} features, not of {n_features}.")
         return len(self.labels)
 
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:

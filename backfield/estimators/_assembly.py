@@ -113,10 +113,7 @@ class Assembler:
         if graph.shape is not None and sample.node_types is None and layout.unary[0].energy.whole:
             unary = [Rows(slice(0, graph.n_variables), x.reshape(*graph.shape, -1))]
         factors = _split(edges, sample.factor_types, len(layout.factors), "factor")
-        for blocks, parts, what in ((layout.unary, unary, "node"), (layout.factors, factors, "edge")):
-            for block, rows in zip(blocks, parts, strict=True):
-                if rows is not None and rows.features.shape[-1] != block.n_features:
-                    raise InputError(f"got {rows.features.shape[-1]} {what} features; {block.n_features} were learned.")
+        layout.check(graph, unary, factors)
         return unary, factors
 
     def _target(self, sample: Instance, graph: Graph, labels: np.ndarray) -> Target:

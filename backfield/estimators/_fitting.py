@@ -208,7 +208,7 @@ def _layout(settings: Settings, survey: Survey, pairs: Pairs, classes: Classes) 
             if kind > 0:
                 raise InputError("observed_linear takes one node type; use 'linear'.")
             rows = Rows(settings, classes)
-            energy = energy.bind(*observed_pairs(Lazy(rows.features, pairs), Lazy(rows.labels, pairs), outputs))
+            energy = energy.bind(*observed_pairs(Lazy(rows.features, pairs), Lazy(rows.labels, pairs), outputs), outputs)
         layout.add("unary", energy, len(classes) if settings.classifier is not None else width, outputs, intercept)
     for block in survey.types("factor"):
         width = block.n_features

@@ -23,7 +23,7 @@ def from_crfsuite(model: CrfsuiteModel) -> ChainCRF:
         raise InputError('one of the labels is "", which means hidden here')
     crf = ChainCRF(unary="observed_linear", decoder="map").set_params(separator=":")
     count, layout = len(model.labels), WeightLayout()
-    energy = ObservedLinear().bind(model.ptr, model.targets)
+    energy = ObservedLinear().bind(model.ptr, model.targets, count)
     layout.add("unary", energy, len(model.attributes), count, True)
     layout.add("factors", Linear(), 0, count**2, True)
     names = {name: number for number, name in enumerate(model.attributes)}

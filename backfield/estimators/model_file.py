@@ -2,11 +2,13 @@
 
 The header's metadata holds one JSON text under ``backfield``: format, versions, the estimator's class and parameters
 (parts as specs), classes, the layout of the weights and ``preprocessing_``, a dict of the user's (of the command line: how
-features were made). Tensors are the weights.
+features were made). Tensors are the weights. ``checksum`` beside it is over this text and the tensors; files of format 1
+have none. Whatever the file says is checked (``_model_text``) before any of it reaches a kernel.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 from pathlib import Path
@@ -26,13 +28,17 @@ from backfield.errors import InputError
 from backfield.estimators._assembly import Learned, Reader
 from backfield.estimators._classes import Classes
 from backfield.estimators._fitting import Fitted
+from backfield.estimators._model_text import check_blocks, check_settings, check_text, finite
 from backfield.estimators.crf import CRF
 from backfield.estimators.crfsuite_model import from_crfsuite
+from backfield.limits import parse_json
 from backfield.registry import Component, get
 from backfield.structures import Structure
 from backfield.training.weights import WeightLayout
 
-FORMAT = 1
+FORMAT = 2
+#: What reading a file that is damaged, or that somebody has forged, may raise on the way to the checks.
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError)
 
 
 def save(estimator: CRF, path: Any) -> None:
@@ -59,7 +65,8 @@ def save(estimator: CRF, path: Any) -> None:
     for kind in ("unary", "factors"):
         for number, block in enumerate(getattr(learned.layout, kind)):
             tensors |= {f"{kind}.{number}.{key}": np.ascontiguousarray(a) for key, a in _arrays(block.energy).items()}
-    data = format_tensors(tensors, metadata={"backfield": json.dumps(text)})
+    words = json.dumps(text)
+    data = format_tensors(tensors, metadata={"backfield": words, "checksum": checksum(words, tensors)})
     try:
         write_bytes(path, data)
     except OSError as error:
@@ -81,12 +88,29 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
     try:
         estimator = _estimator(text)
         estimator.set_params(**{k: m for k, m in (("unary", unary), ("pairwise", pairwise)) if m is not None})
+        check_settings(estimator._settings())
         estimator._fitted = _state(estimator._settings().structure, text, tensors, {"unary": unary, "factors": pairwise})
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"{path}: the file is damaged or not a backfield model ({error}).") from error
+        raise InputError(f"{path}: {_short(error)}") from error
+    except _DAMAGE as error:
+        raise InputError(f"{path}: the file is damaged or not a backfield model ({_short(error)}).") from error
     return estimator
+
+
+def checksum(text: str, tensors: dict[str, np.ndarray]) -> str:
+    """Return the checksum of a model's text and tensors."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _short(error: Exception) -> str:
+    """Return a message as one line: a file may put anything into it."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 400 else f"{text[:400]} ..."
 
 
 def _estimator(text: dict[str, Any]) -> CRF:
@@ -110,14 +134,16 @@ def _state(structure: Structure, text: dict[str, Any], tensors: dict[str, np.nda
         for number, (spec, extra, n_features, n_outputs, intercept) in enumerate(text["layout"][kind]):
             prefix = f"{kind}.{number}."
             arrays = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
-            layout.add(kind, _energy(spec, extra, arrays, modules[kind]), n_features, n_outputs, intercept)
-    if tensors["weights"].shape != (layout.n_weights,):
-        raise InputError(f"the file is damaged: it holds {tensors['weights'].shape} weights.")
+            layout.add(kind, _energy(spec, extra, arrays, modules[kind], n_outputs), n_features, n_outputs, intercept)
+    weights = finite("weights", tensors["weights"])
+    if weights.shape != (layout.n_weights,):
+        raise InputError(f"the file is damaged: it holds {weights.shape} weights, and {layout.n_weights} are needed.")
     names = text.get("feature_names")
     reader = Reader(structure, None if names is None else {name: k for k, name in enumerate(names)})
     classes = Classes(np.asarray(text["classes"]), structure.fixed_labels)
+    check_blocks(structure, classes, layout, names)
     learned = Learned(reader, classes, layout)
-    return Fitted(learned, tensors["weights"], text["trace"], text["converged"], preprocessing=text.get("preprocessing"))
+    return Fitted(learned, weights, text["trace"], text["converged"], preprocessing=text.get("preprocessing"))
 
 
 def _bytes(path: Path) -> bytes:
@@ -137,16 +163,28 @@ def _crfsuite(path: Any, data: bytes) -> CRF:
 def _read(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size]) if 0 < size <= len(data) - 8 else {}
-        text = json.loads(header.get("__metadata__", {}).get("backfield", "null"))
+        header = parse_json(data[8 : 8 + size]) if 0 < size <= len(data) - 8 else {}
+        metadata = header.get("__metadata__", {})
+        words = metadata.get("backfield", "null")
+        text = parse_json(words)
         tensors = parse_tensors(data)
-    except (SafetensorError, ValueError, AttributeError) as error:
+    except (SafetensorError, *_DAMAGE) as error:
         raise InputError(f"{path}: the file is damaged or not a backfield model.") from error
-    if not isinstance(text, dict) or "format" not in text:
+    if not isinstance(text, dict) or not _is_count(text.get("format")):
         raise InputError(f"{path}: not a backfield model.")
     if text["format"] > FORMAT:
-        raise InputError(f"{path}: written by a newer backfield ({text.get('version')}); update to read it.")
+        raise InputError(f"{path}: written by a newer backfield ({text.get('version')!s:.40}); update to read it.")
+    if (text["format"] > 1 or "checksum" in metadata) and metadata.get("checksum") != checksum(words, tensors):
+        raise InputError(f"{path}: the file is damaged: its checksum is wrong.")
+    try:
+        check_text(text)
+    except InputError as error:
+        raise InputError(f"{path}: {_short(error)}") from error
     return text, tensors
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
 
 
 def _block(block: Any) -> list[Any]:
@@ -167,16 +205,17 @@ def _arrays(energy: Any) -> dict[str, np.ndarray]:
     return {}
 
 
-def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarray], module: Any) -> Any:
+def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarray], module: Any, n_outputs: int) -> Any:
     """Make an energy again from its spec and arrays; a network from a module of the user's."""
     if spec.startswith("network("):
         return NetworkEnergy.from_arrays(get("energies", spec).module, arrays, module)
     if extra is not None:
         oracle = get("oracles", spec)
+        arrays = {key: finite(key, array) if array.dtype.kind == "f" else array for key, array in arrays.items()}
         function = oracle.function_class.from_arrays(arrays, extra["function"]) if extra["function"] else None
         return OracleEnergy(oracle, extra["eps"], function)
     energy = get("energies", spec)
-    return energy.bind(arrays["ptr"], arrays["labels"]) if isinstance(energy, ObservedLinear) else energy
+    return energy.bind(arrays["ptr"], arrays["labels"], n_outputs) if isinstance(energy, ObservedLinear) else energy
 
 
 def _json_value(key: str, value: Any) -> Any:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.indices import are_pointers
 
 #: Label counts beyond it are taken for a mistake.
 _MOST_LABELS = 2**31 - 1
@@ -122,6 +123,16 @@ class Graph:
         graph = cls.__new__(cls)
         graph._setup(labels, scope_ptr, scope)
         return graph
+
+    @classmethod
+    def from_scopes(cls, labels: Any, scope_ptr: Any, scope: Any) -> Graph:
+        """Return the graph whose factor c has the variables ``scope[scope_ptr[c]:scope_ptr[c + 1]]``."""
+        counts, ptr, flat = _label_counts(labels), np.asarray(scope_ptr), np.asarray(scope)
+        if flat.ndim != 1 or flat.dtype.kind not in "iu" or not are_pointers(ptr, len(flat)) or (np.diff(ptr) < 2).any():
+            raise InputError("scope_ptr must cut scope, whole numbers, into factors of at least two variables.")
+        ptr, flat = ptr.astype(np.int64), flat.astype(np.int64)
+        _check_scopes(flat, ptr, len(counts))
+        return cls._from_arrays(counts, ptr, flat)
 
     @classmethod
     def _lattice(cls, rows: int, columns: int, labels: np.ndarray) -> Graph:

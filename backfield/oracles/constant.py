@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from backfield.errors import InputError
 from backfield.oracles._softmax import BiasedLogistic, RowSums, threads
 from backfield.oracles.base import Oracle, OracleFunction, Sums, check_parameter, check_start
 from backfield.oracles.linear import fit_weights
@@ -30,7 +31,10 @@ class ConstantFunction(OracleFunction):
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Self:
         """Make the function again."""
-        return cls(np.asarray(arrays["values"], dtype=np.float64))
+        values = np.asarray(arrays["values"], dtype=np.float64)
+        if values.ndim != 1 or len(values) == 0:
+            raise InputError(f"constant: the values must be one per class, got shape {values.shape}.")
+        return cls(values)
 
 
 @dataclass(frozen=True, repr=False)

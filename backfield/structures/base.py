@@ -39,6 +39,7 @@ from backfield.data.format import Format
 from backfield.data.kinds import ArrayFile
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.indices import checked_csr
 from backfield.registry import Component
 from backfield.structures.constraints import Rules
 
@@ -180,7 +181,7 @@ def checked_features(features: Any, rows: int, dtype: Any, kind: str) -> Any:
     n_columns(features, rows, kind)
     what = "features" if kind == "node" else "features of factors"
     if hasattr(features, "tocsr"):
-        matrix = features.tocsr().astype(dtype)
+        matrix = checked_csr(features.tocsr(), what).astype(dtype)
         values = matrix.data
     else:
         matrix = np.asarray(features)

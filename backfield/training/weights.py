@@ -50,6 +50,22 @@ class WeightLayout:
         getattr(self, kind).append(Block(energy, n_features, n_outputs, intercept, self.n_weights, stop))
         self.n_weights = stop
 
+    def check(self, graph: Graph, unary: list[Rows | None], factors: list[Rows | None]) -> None:
+        """Refuse rows whose features or tables have other sizes than the weights: kernels would go beyond arrays."""
+        for blocks, parts, kind, what in ((self.unary, unary, "unary", "node"), (self.factors, factors, "factors", "edge")):
+            where = _rows_of(graph, kind)
+            for block, rows in zip(blocks, parts, strict=True):
+                if rows is None:
+                    continue
+                if rows.features.shape[-1] != block.n_features:
+                    raise InputError(f"got {rows.features.shape[-1]} {what} features; {block.n_features} were learned.")
+                sizes = _sizes(where, rows.index)
+                if sizes.size and (sizes != block.n_outputs).any():
+                    tables = "variables" if kind == "unary" else "factors"
+                    raise InputError(
+                        f"{tables} have tables of {sizes.max()} entries; those of {block.n_outputs} were learned."
+                    )
+
     def theta(self, w: np.ndarray, example: Example, dtype: Any) -> Potentials:
         """Return the potentials of an example; factors are tied where their energies are few tables for all rows."""
         graph = example.graph
@@ -154,6 +170,14 @@ def _rows_of(graph: Graph, kind: str) -> _Table:
         return _Table(size, None, graph.n_factors * size)
     ptr = graph.layout.var_ptr if kind == "unary" else graph.layout.table_ptr
     return _Table(None, ptr, int(ptr[-1]))
+
+
+def _sizes(where: _Table, index: Any) -> np.ndarray:
+    """Return the table sizes of some rows; one for all where they have one."""
+    if where.size is not None:
+        return np.array([where.size] if where.total else [])
+    assert where.ptr is not None
+    return np.diff(where.ptr)[index]
 
 
 def _entries(where: _Table, index: Any, n_outputs: int) -> Any:

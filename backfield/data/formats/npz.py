@@ -234,8 +234,8 @@ def _array(path: str | Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
         shape, fortran, dtype = header(file)
         if dtype.hasobject:
             raise InputError(
-                f"{path}: {member.filename.removesuffix('.npy')} is an array of Python objects, which is not read; write "
-                "one array per example (images_0, images_1, ...: backfield.data.formats.write_npz does), or `backfield pack`."
+                f"{path}: {member.filename.removesuffix('.npy')} is an array of Python objects, which is not read: write "
+                "an array per example (images_0, images_1, ...: backfield.data.formats.write_npz does), or `backfield pack`."
             )
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
             raise ValueError("the declared shape is not that of the data")
