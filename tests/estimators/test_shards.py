@@ -15,6 +15,7 @@ from scipy.sparse import csr_matrix
 
 import backfield as bf
 from backfield.data.packed import Shards
+from backfield.data.packed.reader import identity_of
 
 
 def images(n=9, seed=0):
@@ -133,14 +134,14 @@ def test_a_full_disk_leaves_finished_shards_and_the_pack_goes_on(tmp_path, monke
     monkeypatch.setattr(os, "fsync", full)
     folder = tmp_path / "packed"
     with pytest.raises(OSError, match="No space left on device; finished shards are kept") as caught:
-        bf.write_shards(folder, X, Y, shard_bytes=800)
+        bf.write_shards(folder, X, Y, source="images", shard_bytes=800)
     assert caught.value.errno == errno.ENOSPC and "shard-00002" in caught.value.filename
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json"] + [f"shard-0000{k}.safetensors" for k in range(2)]
     with pytest.raises(bf.InputError, match=r"is half written: 2 of \d shards are there; run the same"):
         bf.GridCRF().fit(folder)
     monkeypatch.undo()
     made = []
-    bf.write_shards(folder, _Seen(X, made), Y, shard_bytes=800)
+    bf.write_shards(folder, _Seen(X, made), Y, source="images", shard_bytes=800)
     assert 0 in made and 2 not in made and 8 in made  # the first for its size, then only what was not there
     with pytest.raises(bf.InputError, match="is a pack of other data"):
         bf.write_shards(folder, X, None, shard_bytes=800)
@@ -221,4 +222,5 @@ def _multiply(folder, times):
     _, _, _, size, digest = index["shards"][0]
     index["shards"] = [[f"shard-{k:05d}.safetensors", k, 1, size, digest] for k in range(times)]
     index["names"] = [str(k) for k in range(times)]
-    (folder / "index.json").write_text(json.dumps(index | {"identity": "many"}))
+    index["identity"] = identity_of(index, json.loads((folder / "plan.json").read_text())["recipe"])
+    (folder / "index.json").write_text(json.dumps(index))

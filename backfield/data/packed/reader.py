@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 import socket
 import threading
@@ -27,9 +28,10 @@ import numpy as np
 from backfield.data.codecs import Codec, Get, decode_labels, input_names
 from backfield.data.sequences import Lazy
 from backfield.errors import InputError
+from backfield.limits import parse_json
 from backfield.registry import get
 
-FORMAT, VERSION = "backfield-shards", 1
+FORMAT, VERSION = "backfield-shards", 2
 INDEX, PLAN = "index.json", "plan.json"
 #: Headers of shards that a reader keeps.
 _HEADERS = 128
@@ -113,16 +115,11 @@ class Shards:
 
     def _read_header(self, at: int) -> dict[str, dict[str, Any]]:
         """Return example -> array -> (dtype, shape, first byte, last byte)."""
-        with open(self.folder / self.shards[at].file, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size))
-        out: dict[str, dict[str, Any]] = {}
-        for key, entry in header.items():
-            if key != "__metadata__":
-                example, name = key.split(".", 1)
-                first, last = (8 + size + offset for offset in entry["data_offsets"])
-                out.setdefault(example, {})[name] = (_DTYPES[entry["dtype"]], tuple(entry["shape"]), first, last)
-        return out
+        shard = self.shards[at]
+        try:
+            return read_header(self.folder / shard.file, shard.bytes)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"the shard {self.folder / shard.file} is damaged: its header cannot be read.") from error
 
     def input(self, number: int, at: int) -> Any:
         """Return an entry of X."""
@@ -134,9 +131,35 @@ class Shards:
 
     def _decode(self, number: int, decode: Callable[[set[str], Get], Any]) -> Any:
         at = self.check(number)
-        entries = self._header(at)[str(number - self.shards[at].first)]
-        with open(self.folder / self.shards[at].file, "rb") as file:
-            return decode(set(entries), lambda name: _mapped(file, *entries[name]))
+        path = self.folder / self.shards[at].file
+        try:
+            entries = self._header(at)[str(number - self.shards[at].first)]
+            with open(path, "rb") as file:
+                return decode(set(entries), lambda name: _mapped(file, *entries[name]))
+        except InputError as error:
+            raise InputError(f"example {number} of {path}: {error}") from error
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+            raise InputError(f"example {number} of {path} is damaged and cannot be read.") from error
+
+
+def read_header(path: Path, n_bytes: int) -> dict[str, dict[str, Any]]:
+    """Return example -> array -> (dtype, shape, first byte, last byte) of a shard; ValueError and such if damaged."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > n_bytes - 8:
+            raise ValueError("the header goes beyond the file")
+        header = parse_json(file.read(size))
+    out: dict[str, dict[str, Any]] = {}
+    for key, entry in header.items():
+        if key != "__metadata__":
+            example, name = key.split(".", 1)
+            first, last = (8 + size + offset for offset in entry["data_offsets"])
+            dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
+            whole = all(type(n) is int and n >= 0 for n in (*shape, *entry["data_offsets"]))
+            if not whole or last > n_bytes or math.prod(shape) * np.dtype(dtype).itemsize != last - first:
+                raise ValueError("an array goes beyond the file or has another size than its shape")
+            out.setdefault(example, {})[name] = (dtype, shape, first, last)
+    return out
 
 
 def _mapped(file: Any, dtype: str, shape: tuple[int, ...], first: int, last: int) -> np.ndarray:
@@ -153,16 +176,60 @@ def open_shards(folder: str | PathLike[str]) -> Shards:
     """Open a folder that ``backfield pack`` or :func:`backfield.write_shards` has written."""
     folder = Path(folder).absolute()
     try:
-        index = json.loads((folder / INDEX).read_text())
+        index = parse_json((folder / INDEX).read_bytes())
     except FileNotFoundError:
         raise _not_complete(folder) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / INDEX} cannot be read: {error}.") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise InputError(f"{folder / INDEX} is not the index of a packed folder.")
-    if index["version"] > VERSION:
+    if type(index.get("version")) is int and index["version"] > VERSION:
         raise InputError(f"{folder} was packed by a newer backfield; update to read it.")
+    if not is_index(index) or index["identity"] != _expected_identity(folder, index):
+        raise InputError(f"{folder / INDEX} is damaged; delete it, and run the same `backfield pack` again.")
     return _reader(folder, index["identity"]) or _remember(Shards(folder, index))
+
+
+def is_index(index: dict[str, Any]) -> bool:
+    """Whether an index has all that it needs, of the right types, and shards that follow each other."""
+    names, shards = index.get("names"), index.get("shards")
+    good = index.get("version") in (1, 2) and isinstance(index.get("kind"), str) and isinstance(index.get("identity"), str)
+    good = good and isinstance(index.get("labelled"), bool) and isinstance(index.get("preprocessing", 0), dict | None)
+    if not (good and isinstance(names, list) and isinstance(shards, list) and all(isinstance(n, str) for n in names)):
+        return False
+    first = 0
+    for k, entry in enumerate(shards):
+        if not isinstance(entry, list) or [type(each) for each in entry] != [str, int, int, int, str]:
+            return False
+        if entry[:2] != [shard_file(k), first] or entry[2] < 1 or entry[3] < 0:
+            return False
+        first += entry[2]
+    return first == len(names) > 0
+
+
+def identity_of(index: dict[str, Any], recipe: str) -> str:
+    """Return the checksum of an index and its recipe; in version 1 it was that of the shards only."""
+    content: Any = [shard[4] for shard in index["shards"]] + [recipe]
+    if index["version"] > 1:
+        content.append({key: value for key, value in index.items() if key != "identity"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _expected_identity(folder: Path, index: dict[str, Any]) -> str:
+    plan = read_plan(folder)
+    return "" if plan is None else identity_of(index, plan["recipe"])
+
+
+def read_plan(folder: Path) -> dict[str, Any] | None:
+    """Return the plan of a packed folder; None where it is missing or damaged."""
+    try:
+        plan = parse_json((folder / PLAN).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(plan, dict) or not isinstance(plan.get("recipe"), str):
+        return None
+    sizes = [plan.get(key) for key in ("per_shard", "n_shards", "n_examples")]
+    return plan if all(type(size) is int and 1 <= size < 2**40 for size in sizes) else None
 
 
 def open_data(X: Any, y: Any = None) -> tuple[Any, Any]:
@@ -216,11 +283,10 @@ def _open_same(folder: str, identity: str) -> Shards:
 def _not_complete(folder: Path) -> InputError:
     if not folder.is_dir():
         return InputError(f"there is no folder {folder}.")
-    try:
-        plan = json.loads((folder / PLAN).read_text())
-    except (OSError, ValueError):
+    plan = read_plan(folder)
+    if plan is None:
         return InputError(f"{folder} is not a packed folder: it has no {INDEX}; `backfield pack` makes one.")
-    done = sum((folder / shard_file(k)).exists() for k in range(plan["n_shards"]))
+    done = len(list(folder.glob("shard-*.safetensors")))
     return InputError(
         f"{folder} is half written: {done} of {plan['n_shards']} shards are there; run the same `backfield pack` again, "
         "which goes on from there."

@@ -17,9 +17,21 @@ from safetensors.numpy import save
 
 from backfield.atomic import write_bytes
 from backfield.data.codecs import Arrays, Codec, encode_labels
-from backfield.data.packed.reader import FORMAT, INDEX, PLAN, VERSION, Shards, open_shards, sha256_of, shard_file
+from backfield.data.packed.reader import (
+    FORMAT,
+    INDEX,
+    PLAN,
+    VERSION,
+    Shards,
+    identity_of,
+    open_shards,
+    read_plan,
+    sha256_of,
+    shard_file,
+)
 from backfield.data.sequences import checked_sequence, part, select
 from backfield.errors import InputError
+from backfield.limits import parse_json
 from backfield.registry import get
 from backfield.registry import names as parts
 
@@ -55,7 +67,8 @@ def write_shards(
     preprocessing
         What the index keeps about how features were made.
     source
-        A text that tells these examples from others when an unfinished pack goes on.
+        A text that tells these examples from others when an unfinished pack goes on; its finished shards are then kept as
+        they are. Without it, they are compared with the examples, which are all asked for again.
     shard_bytes
         About how large a shard is.
     n_jobs
@@ -76,7 +89,7 @@ def write_shards(
     head = [source, names, preprocessing, y is not None]
     plan = _plan(encode(form.codec, x, labels, 0), head, len(X), shard_bytes)
     _agree(folder, plan)
-    _write_all(folder, plan, form.codec, X, y, n_jobs, progress)
+    _write_all(folder, plan, form.codec, X, y, n_jobs, progress, trusted=source != "")
     _write_index(folder, plan, names, preprocessing, repr(form), y is not None)
     return open_shards(folder)
 
@@ -112,8 +125,10 @@ def _agree(folder: Path, plan: dict[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / PLAN).exists():
-            theirs = json.loads((folder / PLAN).read_text())
-            if theirs.get("recipe") != plan["recipe"]:
+            theirs = read_plan(folder)
+            if theirs is None:
+                raise InputError(f"{folder / PLAN} is damaged; delete the folder, or choose another one.")
+            if theirs["recipe"] != plan["recipe"]:
                 raise InputError(f"{folder} is a pack of other data or other features; choose another one or delete it.")
         elif any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and not a packed folder; choose another one.")
@@ -123,10 +138,12 @@ def _agree(folder: Path, plan: dict[str, Any]) -> None:
         raise InputError(f"cannot pack into {folder}: {error.strerror or error}.") from error
 
 
-def _write_all(folder: Path, plan: dict[str, Any], codec: Codec, X: Any, y: Any, n_jobs: int, progress: Any) -> None:
+def _write_all(
+    folder: Path, plan: dict[str, Any], codec: Codec, X: Any, y: Any, n_jobs: int, progress: Any, trusted: bool
+) -> None:
     count, total = plan["per_shard"], plan["n_examples"]
     jobs = [(folder / shard_file(k), k * count, min((k + 1) * count, total)) for k in range(plan["n_shards"])]
-    waiting = [job for job in jobs if not _is_done(job[0], plan)]
+    waiting = [job for job in jobs if not (trusted and _is_done(job[0], plan["recipe"]))]
     done = total - sum(last - first for _, first, last in waiting)
     if progress is not None:
         progress(done, total)
@@ -163,8 +180,12 @@ def write_shard(path: Path, recipe: str, codec: Codec, X: Any, y: Any, first: in
         arrays = encode(codec, X[k], None if y is None else y[k], first + k)
         _check_finite(arrays, first + k)
         tensors |= {f"{k}.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
+    data = save(tensors, metadata={"backfield": recipe})
+    if _is_done(path, recipe):
+        _check_same(path, data)
+        return len(X)
     try:
-        write_bytes(path, save(tensors, metadata={"backfield": recipe}))
+        write_bytes(path, data)
     except OSError as error:
         text = f"{error.strerror or error}; finished shards are kept, and the same command goes on from there"
         raise OSError(error.errno, text, str(path)) from error
@@ -177,13 +198,21 @@ def _check_finite(arrays: dict[str, np.ndarray], number: int) -> None:
             raise InputError(f"example {number}: {name} hold NaN or infinity.")
 
 
-def _is_done(path: Path, plan: dict[str, Any]) -> bool:
+def _check_same(path: Path, data: bytes) -> None:
+    """Refuse to go on with a shard that holds other examples."""
+    if sha256_of(path) != (len(data), hashlib.sha256(data).hexdigest()):
+        raise InputError(f"{path} holds other examples of the same names; choose another folder or delete this one.")
+
+
+def _is_done(path: Path, recipe: str) -> bool:
     """Whether a shard of this plan is there; files are moved to their place when they are whole."""
     try:
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            return json.loads(file.read(size))["__metadata__"]["backfield"] == plan["recipe"]
-    except (OSError, ValueError, KeyError, MemoryError):
+            if size > path.stat().st_size:
+                return False
+            return bool(parse_json(file.read(size))["__metadata__"]["backfield"] == recipe)
+    except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
@@ -195,17 +224,16 @@ def _write_index(
     for k in range(plan["n_shards"]):
         size, digest = sha256_of(folder / shard_file(k))
         shards.append([shard_file(k), k * count, min(count, plan["n_examples"] - k * count), size, digest])
-    text = json.dumps([shard[4] for shard in shards] + [plan["recipe"]])
     index = {
         "format": FORMAT,
         "version": VERSION,
-        "identity": hashlib.sha256(text.encode()).hexdigest(),
         "kind": structure,
         "labelled": labelled,
         "preprocessing": preprocessing,
         "names": names,
         "shards": shards,
     }
+    index["identity"] = identity_of(index, plan["recipe"])
     try:
         write_bytes(folder / INDEX, json.dumps(index).encode())
     except OSError as error:
