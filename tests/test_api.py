@@ -151,7 +151,7 @@ REFUSED = [
     ({"loss": "mse", "inference": "exact", "dtype": "float16"}, "dtype must be 'float32' or 'float64'"),
     (
         {"loss": "mse", "inference": "loopy_bp(order=[0])", "observed": [0] + [-1] * 11},
-        "explicit order cannot be combined with observed variables",
+        "order must be a permutation of the 34 slots",
     ),
 ]
 

@@ -18,6 +18,7 @@ METHODS = {
     "smoothed_lp": "smoothed_lp(n_iter=4)",
     "gibbs": "gibbs(n_samples=50)",
     "perturb_and_map": "perturb_and_map(n_samples=20)",
+    "auto": "auto(seconds=5)",
 }
 
 

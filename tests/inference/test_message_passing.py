@@ -284,7 +284,7 @@ def test_tolerance():
         warnings.simplefilter("error")
         fixed = LoopyBP(n_iter=run.n_iter).infer(theta)  # without a tolerance nothing is promised, so nothing said
     np.testing.assert_array_equal(vector(run), vector(fixed))
-    assert fixed.residual == run.residual
+    assert fixed.residual <= run.residual  # a tolerance watches the messages, too
     with pytest.warns(bf.ConvergenceWarning, match=r"loopy_bp\(n_iter=2, tol=1e-07\) stopped"):
         run = LoopyBP(n_iter=2, tol=1e-7).infer(theta)
     assert not run.converged and run.n_iter == 2

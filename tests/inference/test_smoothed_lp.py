@@ -510,7 +510,7 @@ def test_no_configuration():
     equal, other = [[0, -np.inf], [-np.inf, 0]], [[-np.inf, 0], [0, -np.inf]]
     theta = bf.Potentials(graph, [[0, -np.inf], [0, 0], [0, -np.inf]], [equal, other])
     for choice in ("cyclic", "random", "greedy"):
-        with pytest.raises(bf.InputError, match="allow no label for variable"):
+        with pytest.raises(bf.InputError, match="variable 1 has no allowed label"):
             SmoothedLP(choice=choice).infer(theta)
     theta = bf.Potentials(graph, [[0, 0], [0, 0], [0, -np.inf]], [equal, other])
     np.testing.assert_array_equal(SmoothedLP().infer(theta).unary, [[0, 1], [0, 1], [1, 0]])

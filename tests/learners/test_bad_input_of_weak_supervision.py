@@ -68,5 +68,5 @@ def test_all_labels_hidden():
 def test_an_unknown_label_is_refused_with_its_example():
     X, masks = images(3)
     masks[2][1, 1] = -3
-    with pytest.raises(bf.InputError, match=r"example 2 holds the label -3, which is not among the classes 0, 1"):
+    with pytest.raises(bf.InputError, match=r"example 2: the label -3 is not among the classes 0, 1"):
         bf.GridCRF(loss="marginal_perturb_and_map", learner="sgd").fit(X, masks)

@@ -5,7 +5,7 @@ import pytest
 
 import backfield as bf
 from backfield.api import make_setting
-from backfield.graph.conditioning import Restriction
+from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import as_labeling
 from backfield.objectives import Target, get_objective
 from backfield_papers import Context, reproduce
@@ -51,7 +51,7 @@ def test_samples_of_a_model_are_examples_with_observed_inputs():
         for k in batch:
             target = Target(
                 as_labeling(graph, truth.train.labels[k]),
-                Restriction(graph, as_labeling(graph, truth.train.observed[k]).allowed),
+                Evidence(graph, as_labeling(graph, truth.train.observed[k]).allowed),
             )
             setting = make_setting(get_objective(loss), method, None)
             part, d_theta = get_objective(loss).value_and_dtheta(theta, target, setting)
