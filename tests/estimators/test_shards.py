@@ -180,6 +180,7 @@ def test_bad_folders(tmp_path):
 
 CAPPED = """
 import resource, sys
+sys.modules["pandas"] = None  # scikit-learn imports it where it is; its address space is none of ours
 import numpy as np
 import backfield as bf
 
