@@ -253,6 +253,7 @@ def _sweeps(layout, pairs, width, order, alternate, flooding, finite, damping, b
 @kernel
 def _sweep(layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state):
     """Update every variable; ``mu`` holds the marginals of ``state`` before it, and keeps up unless ``flooding``."""
+    # [D13] §3.2, theorem "MNF updates"
     zero, low = state.dtype.type(0), state.dtype.type(-np.inf)
     keep, take = state.dtype.type(damping), state.dtype.type(1 - damping)
     for position in range(len(order)):
@@ -309,6 +310,7 @@ def _sweep_vjp(
     d_damping,
 ):
     """[D13] Alg. 2, step 5, for one sweep; mu is rolled back from after it to before it."""
+    # [D13] Alg. 2 (back MNF)
     labels, table = _largest(layout)
     new, mu = np.empty_like(after), np.empty_like(before)
     _exponentials(after, new)

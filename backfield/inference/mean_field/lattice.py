@@ -229,6 +229,7 @@ def _gather(colour, parity, first, last, stride, base, w, source, out):
 
 @kernel
 def _sweeps(stride, count, u, w, b, z):
+    # [D13] §3.2, theorem "MNF updates", red then black
     one = z.dtype.type(1)
     begin, end = stride + 1, z.shape[2] - stride - 1
     for half in range(2 * count):
@@ -249,6 +250,7 @@ def _sweeps(stride, count, u, w, b, z):
 @kernel
 def _sweep_vjp(stride, w, before, after, d_z, work, d_u, d_w):
     """Undo one sweep: the red logits after it and the black ones before it are all that it used."""
+    # [D13] Alg. 2 (back MNF)
     first, last = stride + 1, d_z.shape[2] - stride - 1
     red, red_slope, black, black_slope, scratch = work[0], work[1], work[2], work[3], work[4]
     for parity in range(2):

@@ -141,6 +141,7 @@ def _power(x, rho):
 @unrolled_kernel
 def _products(layout, count, uniform, psi_u, rho, m, b):
     """Write psi_i prod_d m_d^rho_d to b; with one rho for all (``uniform``) the power is taken once per variable."""
+    # [D13] (18): exp theta(x_j) prod_d m_d(x_j)^rho_d of every variable
     scope, slot_factor = layout.scope, layout.slot_factor
     for a in range(len(b)):
         b[a] = m.dtype.type(1)
@@ -173,6 +174,7 @@ def _products(layout, count, uniform, psi_u, rho, m, b):
 @kernel
 def _transfer(layout, k, psi, b, m, q, digits, out):
     """Write b_j / m_c for the other variables of the factor to q, and the unnormalised message of slot k to out."""
+    # [D13] (18): the sum over all variables of c but i
     msg_ptr = layout.msg_ptr
     c = layout.slot_factor[k]
     first, last = layout.scope_ptr[c], layout.scope_ptr[c + 1]
@@ -228,6 +230,7 @@ def _raise(size, power, values):
 @unrolled_kernel
 def _sweep(layout, program, count, wide, backward, uniform, psi_u, psi, rho, damping, flooding, source, state):
     """Update every message; ``count`` has as many items as every variable has labels, or is None."""
+    # [D13] (18), message by message, damped and normalised
     labels, together, arity = _scratch(layout)
     dtype = state.dtype
     b = np.empty_like(psi_u)
@@ -334,6 +337,7 @@ def _sweep_vjp(
     b = np.empty_like(psi_u)
     _products(layout, count, uniform, psi_u, rho, current, b)
     if count is None:
+        # [D13] Alg. 3 (back TRW): adjoints of the messages
         q, out, old = np.empty(labels, dtype), np.empty(labels, dtype), np.empty(labels, dtype)
         h, share = np.empty(labels, dtype), np.empty(labels, dtype)
     else:
@@ -430,6 +434,7 @@ def _sweep_vjp(
 @kernel
 def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_factors):
     """Add the adjoints of theta and of log q, given h = adjoint of the log message over the message."""
+    # [D13] Alg. 3 (back TRW): one message
     msg_ptr = layout.msg_ptr
     c = layout.slot_factor[k]
     first, last = layout.scope_ptr[c], layout.scope_ptr[c + 1]
@@ -473,6 +478,7 @@ def _distribute(layout, count, rho, running, d_state, d_unary):
 
 @kernel
 def _beliefs(layout, count, uniform, psi_u, rho, m, mu):
+    # [D13] theorem below (18): mu(x_i)
     labels, var_ptr = layout.labels, layout.var_ptr
     _products(layout, count, uniform, psi_u, rho, m, mu)
     for i in range(len(labels)):
@@ -485,6 +491,7 @@ def _beliefs(layout, count, uniform, psi_u, rho, m, mu):
 
 @kernel
 def _factor_beliefs(layout, psi, mu_u, m, mu):
+    # [D13] theorem below (18): mu(x_c)
     var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
         layout.var_ptr,
         layout.scope_ptr,
@@ -517,6 +524,7 @@ def _factor_beliefs(layout, psi, mu_u, m, mu):
 
 @kernel
 def _marginals_vjp(layout, count, rho, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors):
+    # [D13] Alg. 3 (back TRW): adjoints of the beliefs
     labels, var_ptr, scope_ptr, scope, table_ptr, msg_ptr = (
         layout.labels,
         layout.var_ptr,

@@ -295,6 +295,7 @@ def _neighbour(colour, parity, stride, d):
 @inlined
 def _row_odds(power, u, m, colour, parity, start, size, F):
     """Write F of the nodes at ``size`` places of a row."""
+    # [D13] (18): exp theta(x_j) prod_d m_d(x_j)^rho, label 1 over label 0
     stop = start + size
     m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
     m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
@@ -327,6 +328,7 @@ def _sweeps(count, together, stride, power, u, tables, m):
     Black nodes follow the red ones at a distance of one row, and the next sweep follows at one row more, ``together``
     sweeps at a time: a large grid then goes through memory once for several sweeps, not twice for each.
     """
+    # [D13] (18) in ratios, red then black
     first, last = stride, u.shape[2] - stride - 1
     F = np.empty(_BLOCK, u.dtype)
     done, step = 0, 0
@@ -355,6 +357,7 @@ def _sweeps(count, together, stride, power, u, tables, m):
 @kernel
 def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):
     """Undo the half sweep in which ``colour`` sent: take the adjoints of what it wrote, add those of what it read."""
+    # [D13] Alg. 3 (back TRW): adjoints of the messages of one colour
     first, last = stride, u.shape[2] - stride - 1
     dtype = u.dtype
     # On the stack: of these the compiler knows that they overlap nothing, and takes more into one loop.
@@ -432,6 +435,7 @@ def _odds(power, u, m, colour, parity, k):
 
 @kernel
 def _beliefs(rows, columns, stride, power, u, m, mu):
+    # [D13] theorem below (18): mu(x_i)
     one = u.dtype.type(1)
     F = np.empty(stride, u.dtype)
     for row in range(2 * rows):  # the red and the black nodes of every row
@@ -447,6 +451,7 @@ def _beliefs(rows, columns, stride, power, u, m, mu):
 
 @kernel
 def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):
+    # [D13] Alg. 3 (back TRW): adjoints of the beliefs
     one = u.dtype.type(1)
     rho = u.dtype.type(power)
     F = np.empty(stride, u.dtype)
@@ -483,6 +488,7 @@ def _edge_ratios(rows, columns, stride, m, out):
 
 @kernel
 def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):
+    # [D13] theorem below (18): mu(x_i, x_j)
     one = u.dtype.type(1)
     for vertical in range(2):
         for r in range(rows - vertical):
@@ -505,6 +511,7 @@ def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):
 
 @kernel
 def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_factors):
+    # [D13] Alg. 3 (back TRW): adjoints of the beliefs of edges
     rho = u.dtype.type(power)
     scale = u.dtype.type(1 / power)
     for vertical in range(2):
@@ -536,6 +543,7 @@ def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_f
 @kernel
 def _log_partition(first, last, rows, columns, power, theta_u, theta_c, mu_u, mu_c, log_u, log_across, log_down):
     """Terms of rows first .. last - 1, edges counted at their upper or left end; logs start at row ``first``."""
+    # [D13] (13) with the entropy of (16) and (17)
     total = 0.0
     for r in range(first, last):
         for c in range(columns):

@@ -120,6 +120,7 @@ class LogEngine(MessageEngine):
 @inlined
 def _cavity(layout, theta_u, rho, l, k, q):
     """Write q_cj of slot k = (c, j) to the front of q."""
+    # [D13] (18): log of exp theta(x_j) prod_d m_d(x_j)^rho_d / m_c(x_j)
     j = layout.scope[k]
     start = layout.var_ptr[j]
     for x in range(layout.labels[j]):
@@ -142,6 +143,7 @@ def _cavity(layout, theta_u, rho, l, k, q):
 @inlined
 def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):
     """Write theta(x_c)/rho_c + sum_j q_cj(x_j), without slot ``skip`` (-1: all of them)."""
+    # [D13] (18): log of the product under the sum
     first, last = layout.table_ptr[c], layout.table_ptr[c + 1]
     for e in range(last - first):
         joint[e] = theta_c[first + e] / rho[c]
@@ -157,6 +159,7 @@ def _joint(layout, theta_u, theta_c, rho, l, c, skip, q, joint):
 @inlined
 def _message(layout, k, joint, out):
     """Write log sum over all but x_i of exp(joint) for slot k = (c, i)."""
+    # [D13] (18): the sum over all variables of c but i
     c = layout.slot_factor[k]
     count, step = layout.labels[layout.scope[k]], layout.stride[k]
     size = layout.table_ptr[c + 1] - layout.table_ptr[c]
@@ -188,6 +191,7 @@ def _largest(layout):
 
 @exact_kernel
 def _sweep(layout, order, backward, theta_u, theta_c, rho, damping, source, state):
+    # [D13] (18), message by message, damped and normalised
     labels, table = _largest(layout)
     q = np.empty(labels, state.dtype)
     out = np.empty(labels, state.dtype)
@@ -226,6 +230,7 @@ def _sweep_vjp(
     running = np.zeros_like(d_unary)  # D_j of the module's docstring
     incoming = d_state.copy()
     if flooding:
+        # [D13] Alg. 3 (back TRW): adjoints of the messages
         d_state[:] = dtype.type(0)
     keep = dtype.type(damping)
     take = dtype.type(1 - damping)
@@ -312,6 +317,7 @@ def _softmax(x):
 
 @exact_kernel
 def _beliefs(layout, theta_u, rho, l, mu):
+    # [D13] theorem below (18): mu(x_i)
     for i in range(len(layout.labels)):
         start = layout.var_ptr[i]
         for x in range(layout.labels[i]):
@@ -325,6 +331,7 @@ def _beliefs(layout, theta_u, rho, l, mu):
 
 @exact_kernel
 def _factor_beliefs(layout, theta_u, theta_c, rho, l, mu):
+    # [D13] theorem below (18): mu(x_c)
     labels, table = _largest(layout)
     q = np.empty(labels, l.dtype)
     for c in range(len(layout.table_ptr) - 1):
@@ -338,6 +345,7 @@ def _factor_beliefs(layout, theta_u, theta_c, rho, l, mu):
 
 @exact_kernel
 def _marginals_vjp(layout, theta_c, rho, l, mu_u, mu_c, d_mu_u, d_mu_c, d_state, d_unary, d_factors, d_rho):
+    # [D13] Alg. 3 (back TRW): adjoints of the beliefs
     zero = l.dtype.type(0)
     running = np.zeros_like(d_unary)
     for i in range(len(layout.labels)):

@@ -119,6 +119,7 @@ def _fold(count, links, rho, psi, tables, d_factors):
 @unrolled_kernel
 def _sweep(count, links, visits, first, last, alternate, uniform, powers, psi_u, psi, damping, source, state):
     """Do sweeps first .. last - 1."""
+    # [D13] (18) for pairs, message by message
     L = len(count)
     dtype = state.dtype
     p = small_array(count, state)
@@ -174,6 +175,7 @@ def _sweep_vjp(
     running = small_array(count, psi)
     keep = dtype.type(0)
     if damping is not None:
+        # [D13] Alg. 3 (back TRW): adjoints of the messages
         keep = dtype.type(damping)
     n = len(visits.variable)
     for v in range(n):
@@ -252,6 +254,7 @@ def _sweep_vjp(
 
 @unrolled_kernel
 def _factor_beliefs(count, links, scopes, psi, mu_u, m, mu):
+    # [D13] theorem below (18): mu(x_i, x_j)
     L = len(count)
     dtype = m.dtype
     q, weight = small_array(count, m), small_array(count, m)

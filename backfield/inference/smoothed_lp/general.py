@@ -205,6 +205,7 @@ def _gather(layout, theta_u, theta_c, l, i, joint, m, total):
 @inlined
 def _star(layout, theta_u, theta_c, l, i, joint, m, total):
     """Update all messages to i; return whether any label is left."""
+    # [L13] (10): all messages of a star at once
     alive = _gather(layout, theta_u, theta_c, l, i, joint, m, total)
     for s in range(layout.inc_ptr[i + 1] - layout.inc_ptr[i]):
         start = layout.msg_ptr[layout.inc[layout.inc_ptr[i] + s]]
@@ -257,6 +258,7 @@ def _add_marginal(layout, k, table, first, size, out):
 @exact_kernel
 def _sweep_vjp(layout, theta_u, theta_c, scale, order, before, saved, l, d_state, d_unary, d_factors):
     """Undo the stars of a sweep, last first; ``l`` starts as the state after it and is rolled back."""
+    # adjoint of [L13] (10), star by star backwards
     degree, labels, table = _largest(layout)
     m = np.empty((degree, labels), l.dtype)
     g = np.empty((degree, labels), l.dtype)

@@ -179,6 +179,7 @@ def _anew(L, theta, slot, l, w, joint, out):
 
 @kernel
 def _sweep(count, links, order, theta_u, theta, psi, top, tiny, l):
+    # [L13] (10) for pairs, star by star
     L = len(count)
     dtype = l.dtype
     q = np.empty(L, dtype)
@@ -217,6 +218,7 @@ def _sweep(count, links, order, theta_u, theta, psi, top, tiny, l):
 @kernel
 def _sweep_vjp(count, links, order, theta, psi, tiny, scale, before, l, d_state, d_unary, d_factors):
     """Undo the stars of a sweep, last first; ``l`` starts as the state after it and is rolled back."""
+    # adjoint of [L13] (10), star by star backwards
     L = len(count)
     dtype = l.dtype
     q = np.empty(L, dtype)
