@@ -68,7 +68,7 @@ def save(estimator: CRF, path: Any) -> None:
     words = json.dumps(text)
     data = format_tensors(tensors, metadata={"backfield": words, "checksum": checksum(words, tensors)})
     try:
-        write_bytes(path, data)
+        write_bytes(path, _in_order(data))
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; the old file is as it was.") from error
 
@@ -95,6 +95,14 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
     except _DAMAGE as error:
         raise InputError(f"{path}: the file is damaged or not a backfield model ({_short(error)}).") from error
     return estimator
+
+
+def _in_order(data: bytes) -> bytes:
+    """Return a safetensors file with its header in one order: equal models are equal files."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
 def checksum(text: str, tensors: dict[str, np.ndarray]) -> str:
