@@ -4,8 +4,8 @@ A file has a header, the features (kind, source, target, weight), two dictionari
 each label and attribute the numbers of its features. The weight of an attribute and a label adds to the score of the label
 where the attribute occurs; that of two labels to the score of their transition; what is absent weighs 0.
 
-Files come from strangers: each offset and count is checked against the size of the file before it is used, and memory is a
-small multiple of that size.
+Files come from strangers: each offset and count is checked against the size of the file before it is used, and the
+number of labels is limited, as the table of transitions has its square.
 """
 
 from __future__ import annotations

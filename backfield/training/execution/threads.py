@@ -113,8 +113,8 @@ def keep_freed_memory(n_bytes: int) -> None:
     """Ask glibc to keep freed arrays instead of handing them back to the system, where arrays of ``n_bytes`` come and go.
 
     This holds for the whole process and cannot be undone, so it is done only where it pays: for large arrays, which would
-    be mapped and unmapped at every evaluation (on images of 100x100 that is 47,000 page faults and half of the time; two
-    threads that do so wait for each other and are no faster than one). Whoever sets glibc's own variables
+    be mapped and unmapped at every evaluation (page faults, for which
+    threads wait for each other). Whoever sets glibc's own variables
     (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``) has chosen, and nothing is changed.
     """
     if n_bytes >= LARGE and not os.environ.keys() & {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}:
