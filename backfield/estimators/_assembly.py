@@ -1,28 +1,54 @@
-"""From entries of X and y to examples: what learners and inference see."""
+"""From entries of X and y to examples: what learners and inference see.
+
+Reading (:class:`Reader`), one pass that learns what there is before there are weights (:class:`Survey`: types, widths,
+labels that occur), the classes of a model, and the examples made of them (:class:`Assembler`). A survey of some
+examples and one of the next ones add up, and the pass is cut into chunks like any other.
+"""
 
 from __future__ import annotations
 
+import operator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from backfield.api import checked_weights
+from backfield.data.labels import is_known
+from backfield.data.sequences import is_lazy
 from backfield.errors import InputError
-from backfield.estimators._classes import Classes
-from backfield.estimators._graph_cache import GraphCache
-from backfield.estimators._located import located
 from backfield.estimators._settings import Settings
 from backfield.graph import Graph
 from backfield.graph.conditioning import evidence
 from backfield.graph.labeling import as_labeling
 from backfield.objectives import Target
 from backfield.objectives.base import balanced
-from backfield.structures import Instance, Structure
+from backfield.structures import BlockSize, Instance, Structure
 from backfield.structures.base import checked_features
 from backfield.structures.constraints import Rules
 from backfield.training.examples import Example, Rows
+from backfield.training.execution import sum_over_chunks
+from backfield.training.execution.cluster import active
 from backfield.training.weights import WeightLayout
+
+#: Variables of the graphs that are kept when no example holds them.
+KEPT_VARIABLES = 2**18
+#: Type -> {what it needs weights for: first example that has it}; one entry each, if all is well.
+Types = dict[int, dict[BlockSize, int]]
+
+
+@contextmanager
+def located(number: int) -> Iterator[None]:
+    """Put the number of the example in front of what is wrong with it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"example {number}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -42,6 +68,179 @@ class Reader:
         with located(number):
             sample = self.structure.sample(x, self.names)
             return sample, self.structure.flat(y, sample)
+
+
+@dataclass
+class Survey:
+    """What was seen in some examples."""
+
+    nodes: Types = field(default_factory=dict)
+    factors: Types = field(default_factory=dict)
+    #: Labels that occur, sorted, hidden ones included; empty where all examples have masks.
+    seen: list[np.ndarray] = field(default_factory=list)
+    #: Labelled variables of each example.
+    labelled: list[int] = field(default_factory=list)
+    #: The largest label count of a variable, where X fixes it.
+    largest: int = 0
+
+    @classmethod
+    def of(cls, structure: Structure, pair: tuple[Instance, np.ndarray], number: int) -> Survey:
+        """Survey one example."""
+        sample, labels = pair
+        with located(number):
+            nodes, factors = ({each: {block: number} for each, block in found.items()} for found in structure.blocks(sample))
+        seen = np.unique(labels) if labels.ndim == 1 else labels[:0]
+        largest = structure.n_labels(sample) if structure.fixed_labels else 0
+        return cls(nodes, factors, [seen], [_n_labelled(sample, labels)], largest)
+
+    def __add__(self, other: Survey) -> Survey:
+        for mine, theirs in ((self.nodes, other.nodes), (self.factors, other.factors)):
+            for each, variants in theirs.items():
+                mine[each] = variants | mine.get(each, {})  # of one variant, the earlier example
+        self.labelled += other.labelled
+        self.largest = max(self.largest, other.largest)
+        self.seen = _merged(self.seen + other.seen)
+        return self
+
+    def types(self, kind: str) -> list[BlockSize]:
+        """Return what each type of node or factor needs weights for, in the order of the types."""
+        found = self.nodes if kind == "node" else self.factors
+        for each, variants in sorted(found.items()):
+            if len(variants) > 1:
+                before, now = sorted(variants, key=lambda variant: variants[variant])[:2]
+                here = f"example {variants[now]}: {kind}s of type {each} have {_words(now)}"
+                raise InputError(f"{here}; earlier ones have {_words(before)}.")
+        count = max(found, default=-1) + 1
+        if kind == "node" and sorted(found) != list(range(count)):
+            raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, got {sorted(found)}.")
+        first = [next(iter(found[each])) if each in found else None for each in range(count)]
+        return [block if block is not None else _absent(first) for block in first]
+
+
+@dataclass
+class Surveyor:
+    """Surveys examples by their numbers."""
+
+    structure: Structure
+    pairs: Sequence[tuple[Instance, np.ndarray]]
+
+    def survey(self, n_jobs: int) -> Survey:
+        """Go through the examples once: on the workers of a cluster where they are lazy, else in threads."""
+        cluster = active()
+        if cluster is not None and is_lazy(self.pairs):
+            return cluster.share(self, np.ones(len(self.pairs))).sum(None)
+
+        def part(first: int, last: int) -> Survey:
+            return self.chunk(np.arange(first, last))
+
+        return sum_over_chunks(part, len(self.pairs), n_jobs, operator.add)
+
+    def chunk(self, numbers: np.ndarray) -> Survey:
+        """Survey some examples."""
+        return sum((Survey.of(self.structure, self.pairs[k], int(k)) for k in numbers), Survey())
+
+    @staticmethod
+    def add(a: Survey, b: Survey) -> Survey:
+        """Join two surveys."""
+        return a + b
+
+
+def _merged(seen: list[np.ndarray]) -> list[np.ndarray]:
+    """Return all labels that occur in one array, and the widest mask in another."""
+    flat = [each for each in seen if each.ndim == 1]
+    masks = [each for each in seen if each.ndim == 2]
+    widest = sorted(masks, key=lambda mask: mask.shape[1])[-1:]
+    return ([np.unique(np.concatenate(flat))] if flat else []) + widest
+
+
+def _absent(blocks: list[BlockSize | None]) -> BlockSize:
+    """Return the block of a type that does not occur: without features and, where X says how many, without outputs."""
+    other = next(block for block in blocks if block is not None)
+    return BlockSize(0, other.arity, None if other.n_outputs is None else 0)
+
+
+def _words(block: BlockSize) -> str:
+    return f"{block.n_features} features" + ("" if block.n_outputs is None else f" and {block.n_outputs} outputs")
+
+
+def _n_labelled(sample: Instance, labels: np.ndarray) -> int:
+    """Return the number of variables about which something is known."""
+    if labels.ndim == 1:
+        return int(is_known(labels).sum())
+    graph: Any = sample.graph
+    same = graph is None or graph.n_labels is not None
+    return int((labels.sum(axis=1) < (labels.shape[1] if same else graph.labels)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The classes in order; ``fixed`` where the graphs of X say which labels a variable has, and labels are positions."""
+
+    values: np.ndarray
+    fixed: bool = False
+
+    @classmethod
+    def learn(cls, labels: list[np.ndarray]) -> Classes:
+        """Return the classes that occur in labels; a mask counts them."""
+        masks = [each.shape[1] for each in labels if each.ndim == 2]
+        if masks:
+            return cls(np.arange(max(masks)))
+        seen = np.unique(np.concatenate([np.unique(each) for each in labels]))
+        seen = seen[seen >= 0] if seen.dtype.kind in "iu" else seen[seen != ""]
+        if len(seen) == 0:
+            raise InputError("there is nothing to learn from: all labels are hidden (-1).")
+        return cls(seen if len(seen) > 1 else np.union1d(seen, seen + 1 if seen.dtype.kind in "iu" else seen))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def encode(self, labels: np.ndarray) -> np.ndarray:
+        """Return labels as positions, -1 = hidden; masks pass."""
+        if labels.ndim == 2 or self.fixed:
+            return labels
+        hidden = ~is_known(labels)
+        order = np.argsort(self.values)  # models of other programs have an order of their own
+        place = np.searchsorted(self.values, labels, sorter=order)
+        position = order[np.minimum(place, len(self.values) - 1)]
+        unknown = np.flatnonzero((self.values[position] != labels) & ~hidden)
+        if len(unknown):
+            shown = ", ".join(str(c) for c in self.values[:10]) + (", ..." if len(self.values) > 10 else "")
+            raise InputError(
+                f"the label {labels[unknown[0]].item()!r} is not among the classes {shown}; -1 means don't care."
+            )
+        return np.where(hidden, -1, position)
+
+    def known(self, labels: np.ndarray) -> np.ndarray:
+        """Return the labels that are classes; others are refused with their example."""
+        return labels[np.isin(labels, self.values)] if labels.ndim == 1 else labels
+
+
+class GraphCache:
+    """Graphs that are in use somewhere, and the latest ones; many sizes, seen once each, are not all kept."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[Hashable, Graph] = WeakValueDictionary()
+        self._latest: deque[Graph] = deque()
+        self._size = 0
+        self._lock = Lock()
+
+    def __reduce__(self) -> Any:
+        """Pickle an empty cache: whoever unpickles it builds the graphs it needs."""
+        return GraphCache, ()
+
+    def get(self, key: Hashable, make: Callable[[], Graph]) -> Graph:
+        """Return the graph of a key."""
+        graph = self._known.get(key)
+        if graph is not None:
+            return graph
+        graph = make()
+        with self._lock:
+            self._known[key] = graph
+            self._latest.append(graph)
+            self._size += graph.n_variables
+            while self._size > KEPT_VARIABLES and len(self._latest) > 1:
+                self._size -= self._latest.popleft().n_variables
+        return graph
 
 
 @dataclass(frozen=True, eq=False)

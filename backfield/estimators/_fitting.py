@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,17 +15,15 @@ from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
 from backfield.energies import ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import InputError
-from backfield.estimators._assembly import Assembler, Learned, Reader, node_features
-from backfield.estimators._classes import Classes
-from backfield.estimators._located import located
-from backfield.estimators._problem import make_problem, start_weights
+from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
 from backfield.estimators._progress import Progress
-from backfield.estimators._settings import Settings
-from backfield.estimators._survey import Survey, Surveyor
-from backfield.learners import Incremental
+from backfield.estimators._settings import Settings, part_of
+from backfield.learners import Incremental, Learner
+from backfield.objectives import Setting, get_objective
 from backfield.structures import BlockSize, Instance
 from backfield.training.examples import Example
 from backfield.training.execution import N_CHUNKS
+from backfield.training.execution.cluster import active
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
 
@@ -106,9 +104,56 @@ def fit(
             return callback(iteration, w, row)
 
     options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
-    with Progress(settings.params["verbose"], repr(learner)) as progress:
+    with Progress(repr(learner)) if settings.params["verbose"] else nullcontext() as progress:
         result = learner.fit(ready.problem, w, seed=settings.seed, progress=progress, **options)
     return Fitted(ready.learned, result.w, result.trace, result.converged, result.message)
+
+
+def make_problem(
+    settings: Settings, examples: Sequence[Example], layout: WeightLayout, labelled: list[int], n_chunks: int = N_CHUNKS
+) -> Problem:
+    """Return the objective over the examples."""
+    problem = Problem(
+        examples, layout, settings.objective, settings.setting, l2=settings.params["l2"], dtype=settings.dtype,
+        n_jobs=settings.n_jobs, labelled=labelled, n_chunks=n_chunks, chains=settings.structure.chains,
+    )  # fmt: skip
+    problem.distribute(active())
+    return problem
+
+
+def start_weights(
+    settings: Settings, examples: Sequence[Example], layout: WeightLayout, labelled: list[int], n_chunks: int = N_CHUNKS
+) -> np.ndarray:
+    """Return the weights to start from."""
+    w, start = layout.start(), settings.params["start"]
+    if not isinstance(start, str):
+        given = np.asarray(start, dtype=np.float64)
+        if given.shape != w.shape or not np.isfinite(given).all():
+            raise InputError(f"start must be {len(w)} finite weights, as weights_ of such a model; got {given.shape}.")
+        return given.copy()
+    if start not in ("independent", "zero", "random"):
+        raise InputError(f"start must be 'independent', 'zero', 'random' or weights, got {start!r}.")
+    if settings.learner.own_start or w.any():  # a network starts from what it is
+        return w
+    if start == "random":
+        return np.random.default_rng(settings.seed).normal(size=len(w))
+    if start == "independent" and any(block.stop > block.start for block in layout.factors):
+        return _independent(settings, examples, layout, labelled, n_chunks)
+    return w
+
+
+def _independent(
+    settings: Settings, examples: Sequence[Example], layout: WeightLayout, labelled: list[int], n_chunks: int
+) -> np.ndarray:
+    """Return weights of the model without factors, from which all papers start."""
+    objective = get_objective("univariate_logistic")
+    problem = Problem(
+        examples, layout, objective, Setting(None, None), l2=settings.params["l2"],
+        dtype=settings.dtype, n_jobs=settings.n_jobs, labelled=labelled, n_chunks=n_chunks, coupled=False,
+    )  # fmt: skip
+    problem.distribute(active())
+    learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
+    return learner.fit(problem, np.zeros(layout.n_weights), seed=settings.seed).w
 
 
 def partial_fit(settings: Settings, X: Any, y: Any, sample_weight: Any, classes: Any, before: Fitted | None) -> Fitted:

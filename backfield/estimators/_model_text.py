@@ -12,7 +12,7 @@ import numpy as np
 
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
-from backfield.estimators._classes import Classes
+from backfield.estimators._assembly import Classes
 from backfield.estimators._settings import Settings
 from backfield.structures import Structure
 from backfield.training.weights import WeightLayout

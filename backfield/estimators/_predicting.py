@@ -11,9 +11,8 @@ import numpy as np
 from backfield.api import infer
 from backfield.data.labels import is_known
 from backfield.data.sequences import is_lazy
-from backfield.estimators._assembly import Assembler
+from backfield.estimators._assembly import Assembler, located
 from backfield.estimators._decode import decode, unary_marginals
-from backfield.estimators._located import located
 from backfield.graph import Potentials
 from backfield.graph.conditioning import evidence
 from backfield.inference import Result

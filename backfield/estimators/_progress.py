@@ -6,14 +6,12 @@ from typing import Any
 
 
 class Progress:
-    """A progress bar through rich, on standard error, when ``verbose``."""
+    """A progress bar through rich, on standard error."""
 
-    def __init__(self, verbose: int, title: str) -> None:
-        self.verbose, self.title = verbose, title
+    def __init__(self, title: str) -> None:
+        self.title = title
 
     def __enter__(self) -> Any:
-        if not self.verbose:
-            return None
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -32,10 +30,9 @@ class Progress:
         self.bar.update(self.task, description=shown, completed=row["iteration"], total=row.get("total"))
 
     def __exit__(self, *error: Any) -> None:
-        if self.verbose:
-            if error[0] is not None:
-                wipe(self.bar)
-            self.bar.__exit__(*error)
+        if error[0] is not None:
+            wipe(self.bar)
+        self.bar.__exit__(*error)
 
 
 def wipe(bar: Any) -> None:

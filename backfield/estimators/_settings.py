@@ -1,7 +1,11 @@
-"""The parameters of an estimator as parts: what it says in words, looked up where it is used."""
+"""The parameters of an estimator as parts: what it says in words, looked up where it is used.
+
+Parameters that are specs are seen through: ``inference__n_iter`` reads and rewrites ``inference="loopy_bp(n_iter=5)"``.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +14,26 @@ import numpy as np
 
 from backfield.decoders import Decoder
 from backfield.energies import Energy, Network
+from backfield.energies.network import is_module
 from backfield.errors import InputError
-from backfield.estimators._spec_params import part_of
 from backfield.estimators.classifier import Classifier
 from backfield.inference import Inference
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.objectives import Objective, Setting, get_objective, jgmt_alias
+from backfield.registry import Component, find_room, get, parse
 from backfield.structures import Structure
+
+#: Which rooms a parameter may name a part of.
+ROOMS = {
+    "structure": ("structures",),
+    "inference": ("inference",),
+    "loss": ("losses", "objectives"),
+    "gradient": ("gradients",),
+    "learner": ("learners",),
+    "unary": ("energies", "oracles"),
+    "pairwise": ("energies", "oracles"),
+    "decoder": ("decoders",),
+}
 
 
 @dataclass(frozen=True)
@@ -104,3 +121,38 @@ class Settings:
         if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs < 1:
             raise InputError(f"n_jobs must be a whole number >= 1, or -1 for all cores; got {jobs!r}.")
         return int(jobs)
+
+
+def part_of(parameter: str, spec: Any) -> Component:
+    """Return the part that a parameter names, from whichever of its rooms has it."""
+    if isinstance(spec, Component):
+        return spec
+    rooms = ROOMS[parameter]
+    alias = jgmt_alias(spec) if parameter == "loss" else None
+    if alias is not None:
+        spec = alias.loss
+    if isinstance(spec, str):
+        return get(find_room(parse(spec)[0], rooms), spec)
+    return Network(spec) if "energies" in rooms and is_module(spec) else get(rooms[0], spec)
+
+
+def with_parts(params: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters together with those of the parts that they name."""
+    out = dict(params)
+    for key in (key for key in ROOMS if key in params):
+        value = params[key]
+        if isinstance(value, str | Component):
+            part = part_of(key, value)
+            for field in dataclasses.fields(part):  # type: ignore[arg-type]
+                out[f"{key}__{field.name}"] = getattr(part, field.name)
+        elif hasattr(value, "get_params"):
+            out.update({f"{key}__{name}": inner for name, inner in value.get_params().items()})
+    return out
+
+
+def changed_part(key: str, value: Any, changes: dict[str, Any]) -> Any:
+    """Return a part, or an estimator, with other parameters; a spec given as a string stays one."""
+    if hasattr(value, "set_params"):
+        return value.set_params(**changes)
+    part = part_of(key, value).replace(**changes)
+    return repr(part) if isinstance(value, str) else part

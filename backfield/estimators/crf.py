@@ -20,8 +20,7 @@ from backfield.estimators import _fitting
 from backfield.estimators._assembly import Assembler
 from backfield.estimators._fitting import Fitted, checked_sample_weight
 from backfield.estimators._predicting import Predictor, stream
-from backfield.estimators._settings import Settings
-from backfield.estimators._spec_params import changed_part, with_parts
+from backfield.estimators._settings import Settings, changed_part, with_parts
 from backfield.graph import Potentials
 from backfield.inference import Result
 from backfield.registry import get, lookup

@@ -8,8 +8,7 @@ from backfield.data.formats.crfsuite import CrfsuiteModel, format_crfsuite
 from backfield.energies import Linear, ObservedLinear
 from backfield.energies.observed_linear import BoundLinear
 from backfield.errors import InputError
-from backfield.estimators._assembly import Learned, Reader
-from backfield.estimators._classes import Classes
+from backfield.estimators._assembly import Classes, Learned, Reader
 from backfield.estimators._fitting import Fitted
 from backfield.estimators.chain_crf import ChainCRF
 from backfield.estimators.crf import CRF

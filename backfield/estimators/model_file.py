@@ -25,8 +25,7 @@ from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
-from backfield.estimators._assembly import Learned, Reader
-from backfield.estimators._classes import Classes
+from backfield.estimators._assembly import Classes, Learned, Reader
 from backfield.estimators._fitting import Fitted
 from backfield.estimators._model_text import check_blocks, check_settings, check_text, finite
 from backfield.estimators.crf import CRF

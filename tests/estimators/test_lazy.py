@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import backfield as bf
-from backfield.estimators._graph_cache import KEPT_VARIABLES, GraphCache
+from backfield.estimators._assembly import KEPT_VARIABLES, GraphCache
 
 
 class Counting(Sequence):
