@@ -8,14 +8,13 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.gradients import Truncated
-from backfield.graph import Graph, Potentials
+from backfield.graph import Potentials
 from backfield.graph.conditioning import check_possible, evidence
-from backfield.graph.labeling import as_labeling
+from backfield.graph.labeling import as_labeling, checked_weights
 from backfield.inference import Inference, Result
-from backfield.inference.base import ExactInference
 from backfield.inference.conditioned import infer_given
 from backfield.map_solvers import MapResult
-from backfield.objectives import Marginal, Objective, Setting, Target, evaluate, get_objective, jgmt_alias
+from backfield.objectives import Marginal, Objective, Setting, Target, evaluate, get_objective, make_setting, named_setting
 from backfield.registry import get
 
 #: Sums of so many potentials as fit into memory stay finite.
@@ -140,51 +139,6 @@ def prepare(
     target = Target(as_labeling(graph, labels), evidence(graph, observed), checked_weights(graph, weights))
     objective.admit(target)
     return objective, setting, target
-
-
-def named_setting(loss: Any, inference: Any, gradient: Any) -> tuple[Any, Any]:
-    """Return inference and gradient, which a loss with a name of JGMT brings along."""
-    alias = jgmt_alias(loss)
-    if alias is None:
-        return inference, gradient
-    if inference is not None or gradient is not None:
-        raise InputError(
-            f"{loss!r} names inference and gradient, too: leave inference= and gradient= out, or write loss={alias.loss!r}, "
-            f"inference={alias.inference!r}, gradient={alias.gradient!r} and change that."
-        )
-    return alias.inference, alias.gradient
-
-
-def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int = 0) -> Setting:
-    """Check which inference and gradient an objective goes through."""
-    method = get("inference", inference) if inference is not None and objective.needs_inference else None
-    strategy = None
-    if gradient is not None and gradient != "direct":
-        strategy = get("gradients", gradient)
-    if gradient == "direct" and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
-        raise InputError(
-            f"gradient='direct' is for objectives with a gradient of their own and for exact inference; {objective.name} "
-            "through iterations needs 'truncated', 'backpropagation', 'implicit' or 'perturbation'."
-        )
-    setting = Setting(method, strategy, seed)
-    objective.check(setting)
-    return setting
-
-
-def checked_weights(graph: Graph, weights: Any) -> np.ndarray | None:
-    """Return weights per variable (n,) or flat per variable and label."""
-    if weights is None:
-        return None
-    ragged = isinstance(weights, list) and graph.n_labels is None and np.ndim(weights[0]) == 1
-    array = np.concatenate(weights) if ragged else np.asarray(weights)
-    if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array < 0).any():
-        raise InputError("weights must be finite numbers >= 0.")
-    if array.size and not array.any():
-        raise InputError("weights are all zero: the loss would see nothing; leave the example out, or hide labels by -1.")
-    n = graph.n_variables
-    if array.shape not in ((n,), (n, graph.n_labels)) and not (ragged and array.size == graph.labels.sum()):
-        raise InputError(f"weights must have shape ({n},) or ({n}, labels); got {array.shape}.")
-    return array.astype(np.float64).reshape(-1)
 
 
 def _finite(value: float, objective: Objective) -> float:

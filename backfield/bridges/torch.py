@@ -19,7 +19,7 @@ try:
 except ImportError as error:
     raise ImportError("backfield.bridges.torch needs PyTorch: pip install 'backfield[torch]'.") from error
 
-from backfield.api import checked_weights, infer, make_setting
+from backfield.api import infer
 from backfield.bridges._torch_functions import (
     Loss,
     LossTask,
@@ -35,10 +35,10 @@ from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph
 from backfield.graph.conditioning import Evidence, evidence
-from backfield.graph.labeling import as_labeling
+from backfield.graph.labeling import as_labeling, checked_weights
 from backfield.graph.potentials import _factor_shapes
 from backfield.inference.base import IterativeInference
-from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias
+from backfield.objectives import Marginal, Objective, Setting, Target, get_objective, jgmt_alias, make_setting
 from backfield.registry import get
 
 _warned_of_copies = False

@@ -63,7 +63,7 @@ def fit(
     from backfield.cli._models import quiet_cluster
     from backfield.data.checks import check_labels
     from backfield.structures.reading import choose_preprocessing, read_data
-    from backfield.training.execution.cluster import using
+    from backfield.training.execution import using
 
     context.with_resource(protecting(data, None if _is_share(validation) else validation))
     _check_writable(out)
@@ -227,7 +227,7 @@ def _estimator(data: Data, given: dict[str, Any]) -> Any:
 
 
 def _summary(crf: Any, data: Data, out: Path) -> str:
-    from backfield.data.labels import is_known
+    from backfield.graph.labeling import is_known
 
     assert data.labels is not None
     example, variable = data.unit

@@ -72,9 +72,8 @@ def plan(inference: str | None, loss: str | None, gradient: str | None) -> tuple
 
     Where none makes sense, the part that cannot do it says so.
     """
-    from backfield.api import make_setting
     from backfield.errors import InputError
-    from backfield.objectives import get_objective
+    from backfield.objectives import get_objective, make_setting
     from backfield.registry import names
 
     found, left_out, refusals = [], [], []

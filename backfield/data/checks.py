@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from backfield.data.format import Data
-from backfield.data.labels import is_known
 from backfield.errors import InputError
+from backfield.graph.labeling import is_known
 
 
 def check_labels(data: Data, n_labels: int | None = None) -> None:

@@ -18,22 +18,19 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from backfield.api import checked_weights
-from backfield.data.labels import is_known
 from backfield.data.sequences import is_lazy
 from backfield.errors import InputError
 from backfield.estimators._settings import Settings
 from backfield.graph import Graph
 from backfield.graph.conditioning import evidence
-from backfield.graph.labeling import as_labeling
+from backfield.graph.labeling import as_labeling, checked_weights, is_known
 from backfield.objectives import Target
 from backfield.objectives.base import balanced
 from backfield.structures import BlockSize, Instance, Structure
 from backfield.structures.base import checked_features
 from backfield.structures.constraints import Rules
 from backfield.training.examples import Example, Rows
-from backfield.training.execution import sum_over_chunks
-from backfield.training.execution.cluster import active
+from backfield.training.execution import active, sum_over_chunks
 from backfield.training.weights import WeightLayout
 
 #: Variables of the graphs that are kept when no example holds them.
@@ -317,7 +314,7 @@ class Assembler:
 
     def _target(self, sample: Instance, graph: Graph, labels: np.ndarray) -> Target:
         labeling = as_labeling(graph, labels)
-        observed = evidence(graph, sample.observed)
+        observed = None if sample.observed is None else evidence(graph, sample.observed)
         weights = checked_weights(graph, sample.weights)
         if not isinstance(self.settings.params["class_weight"], str):
             return Target(labeling, observed, self._with_class_weight(graph, weights))

@@ -22,8 +22,7 @@ from backfield.learners import Incremental, Learner
 from backfield.objectives import Setting, get_objective
 from backfield.structures import BlockSize, Instance
 from backfield.training.examples import Example
-from backfield.training.execution import N_CHUNKS
-from backfield.training.execution.cluster import active
+from backfield.training.execution import N_CHUNKS, active
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
 
@@ -185,7 +184,8 @@ def checked_sample_weight(sample_weight: Any, count: int) -> np.ndarray:
 
 
 def _training_data(X: Any, y: Any) -> tuple[Any, Any]:
-    X, y = open_data(X, y)
+    if is_lazy(X):  # perhaps a packed folder, or the name of one
+        X, y = open_data(X, y)
     if y is None:
         raise InputError("fit needs labels: y, or a folder that was packed with labels.")
     X, y = checked_sequence(X, "X"), checked_sequence(y, "y")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from backfield.api import infer
-from backfield.data.labels import is_known
 from backfield.data.sequences import is_lazy
 from backfield.estimators._assembly import Assembler, located
 from backfield.estimators._decode import decode, unary_marginals
 from backfield.graph import Potentials
 from backfield.graph.conditioning import evidence
+from backfield.graph.labeling import is_known
 from backfield.inference import Result
 from backfield.structures import Instance, Structure
 from backfield.training.execution.cluster import Cluster

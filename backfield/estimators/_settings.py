@@ -19,7 +19,7 @@ from backfield.errors import InputError
 from backfield.estimators.classifier import Classifier
 from backfield.inference import Inference
 from backfield.learners.oracle_descent import oracle_energy
-from backfield.objectives import Objective, Setting, get_objective, jgmt_alias
+from backfield.objectives import Objective, Setting, get_objective, jgmt_alias, make_setting
 from backfield.registry import Component, find_room, get, parse
 from backfield.structures import Structure
 
@@ -62,8 +62,6 @@ class Settings:
     @property
     def setting(self) -> Setting:
         """How the objective goes through inference."""
-        from backfield.api import make_setting
-
         objective, alias = self.objective, jgmt_alias(self.params["loss"])
         gradient = (self.params["gradient"] if alias is None else alias.gradient) if objective.needs_inference else None
         return make_setting(objective, self.inference, gradient, self.seed)

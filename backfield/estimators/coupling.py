@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from backfield.api import make_setting
 from backfield.errors import ConvergenceWarning, InputError
-from backfield.objectives import get_objective
+from backfield.objectives import get_objective, make_setting
 from backfield.registry import find_room, get, parse
 from backfield.training.protocols import HasValue
 

@@ -25,8 +25,8 @@ from backfield.graph import Potentials
 from backfield.inference import Result
 from backfield.registry import get, lookup
 from backfield.structures import Structure
-from backfield.training.execution import N_CHUNKS
-from backfield.training.execution.cluster import active, open_cluster, using
+from backfield.training.execution import N_CHUNKS, active, using
+from backfield.training.execution.cluster import open_cluster
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
 

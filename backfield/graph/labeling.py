@@ -67,6 +67,27 @@ def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
     return Labeling(array, None, False, counts=counts)
 
 
+def is_known(labels: np.ndarray) -> np.ndarray:
+    """Return which labels, numbers or texts, are not hidden (-1 or "")."""
+    return labels != ("" if labels.dtype.kind == "U" else -1)
+
+
+def checked_weights(graph: Graph, weights: Any) -> np.ndarray | None:
+    """Return weights per variable (n,) or flat per variable and label."""
+    if weights is None:
+        return None
+    ragged = isinstance(weights, list) and graph.n_labels is None and np.ndim(weights[0]) == 1
+    array = np.concatenate(weights) if ragged else np.asarray(weights)
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array < 0).any():
+        raise InputError("weights must be finite numbers >= 0.")
+    if array.size and not array.any():
+        raise InputError("weights are all zero: the loss would see nothing; leave the example out, or hide labels by -1.")
+    n = graph.n_variables
+    if array.shape not in ((n,), (n, graph.n_labels)) and not (ragged and array.size == graph.labels.sum()):
+        raise InputError(f"weights must have shape ({n},) or ({n}, labels); got {array.shape}.")
+    return array.astype(np.float64).reshape(-1)
+
+
 def one_hot(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return f(labels): flat unary and factor indicators; hidden variables and their factors are zero."""
     layout = graph.layout

@@ -143,6 +143,24 @@ def evaluate(objective: Objective, theta: Potentials, target: Target, setting: S
     return value, theta.contract(d_theta)
 
 
+def pieces(
+    theta: np.ndarray, ptr: np.ndarray, chosen: np.ndarray, entries: np.ndarray, w: np.ndarray
+) -> tuple[Any, np.ndarray]:
+    """Return sum w (A - theta(x)) over the chosen pieces with labels at ``entries``, and its gradient."""
+    d_theta = np.zeros_like(theta)
+    if len(chosen) == 0:
+        return 0.0, d_theta
+    sizes = np.diff(ptr)
+    top = np.maximum.reduceat(theta.real, ptr[:-1])
+    weights = np.exp(theta - np.repeat(top, sizes))
+    total = np.add.reduceat(weights, ptr[:-1])
+    every = np.zeros(len(sizes))
+    every[chosen] = w
+    d_theta += np.repeat(every, sizes) * weights / np.repeat(total, sizes)
+    d_theta[entries] -= w
+    return (w * ((top + np.log(total))[chosen] - theta[entries])).sum(), d_theta
+
+
 def is_complete(target: Target) -> bool:
     """Whether one label is known of every variable, and nothing is conditioned on: clamping leaves f(labels)."""
     return target.observed is None and bool(target.labeling.known.all())

@@ -12,6 +12,7 @@ from backfield.gradients import Gradient, Truncated
 from backfield.gradients.base import with_tables
 from backfield.gradients.truncated import Tape
 from backfield.graph import Potentials
+from backfield.graph.conditioning import Evidence
 from backfield.inference.base import IterativeInference
 from backfield.inference.conditioned import Conditioned
 from backfield.inference.message_passing.families import MessagePassing
@@ -68,8 +69,22 @@ class Marginal(Objective):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss of the marginals and its gradient."""
+        if target.observed is not None:
+            return self._given(theta, target, target.observed, setting)
         assert setting.inference is not None
-        model = Conditioned(theta, target.observed, setting.inference)
+
+        def loss(mu: Potentials) -> tuple[Any, Potentials]:
+            return self.loss.value_and_dmu(mu, target.labeling, target.weights)
+
+        outcome = strategy(setting).differentiate(setting.inference, theta, loss, self.loss.cliques)
+        if setting.watch is not None:
+            setting.watch.append(Seen(count_wrong_marginals(outcome.mu, target), outcome.n_iter))
+        return outcome.value, outcome.d_theta
+
+    def _given(self, theta: Potentials, target: Target, observed: Evidence, setting: Setting) -> tuple[Any, Potentials]:
+        """Return the same in the model given evidence."""
+        assert setting.inference is not None
+        model = Conditioned(theta, observed, setting.inference)
         if model.theta is None:
             value, _ = self.loss.value_and_dmu(model.expand(None), target.labeling, target.weights)
             return value, model.expand(None, 0.0)

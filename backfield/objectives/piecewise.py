@@ -14,7 +14,7 @@ import numpy as np
 
 from backfield.graph import Potentials
 from backfield.losses.base import clique_entries, clique_weights, label_weights, unary_entries
-from backfield.objectives.base import Objective, Setting, Target
+from backfield.objectives.base import Objective, Setting, Target, pieces
 from backfield.objectives.pseudolikelihood import conditioned, refuse_sets
 
 
@@ -43,21 +43,3 @@ def _value_and_dtheta(theta: Potentials, target: Target) -> tuple[Any, Potential
     w = np.broadcast_to(clique_weights(graph, target.weights, target.labeling.allowed, cliques), len(entries))
     value_c, d_factors = pieces(theta.factors_flat, graph.layout.table_ptr, cliques, entries, w)
     return value_u + value_c, Potentials.from_flat(graph, d_unary, d_factors)
-
-
-def pieces(
-    theta: np.ndarray, ptr: np.ndarray, chosen: np.ndarray, entries: np.ndarray, w: np.ndarray
-) -> tuple[Any, np.ndarray]:
-    """Return sum w (A - theta(x)) over the chosen pieces with labels at ``entries``, and its gradient."""
-    d_theta = np.zeros_like(theta)
-    if len(chosen) == 0:
-        return 0.0, d_theta
-    sizes = np.diff(ptr)
-    top = np.maximum.reduceat(theta.real, ptr[:-1])
-    weights = np.exp(theta - np.repeat(top, sizes))
-    total = np.add.reduceat(weights, ptr[:-1])
-    every = np.zeros(len(sizes))
-    every[chosen] = w
-    d_theta += np.repeat(every, sizes) * weights / np.repeat(total, sizes)
-    d_theta[entries] -= w
-    return (w * ((top + np.log(total))[chosen] - theta[entries])).sum(), d_theta

@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from backfield import __version__
 from backfield.gradients import Truncated
 from backfield.graph import Graph
-from backfield.training.evaluators.base import Task
+from backfield.training.evaluators.general import Task
 from backfield.training.weights import Ridge
 
 

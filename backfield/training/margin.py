@@ -15,7 +15,7 @@ from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import one_hot
 from backfield.objectives.max_margin import MaxMargin, complete_labels
-from backfield.training.evaluators.base import Task
+from backfield.training.evaluators.general import Task
 
 
 class Plane(NamedTuple):

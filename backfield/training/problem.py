@@ -36,8 +36,9 @@ from backfield.training.weights import Ridge, WeightLayout
 
 
 def choose(task: Task) -> Evaluator:
-    """Return the evaluator of a task: the first that applies."""
-    return next(each(task) for each in EVALUATORS if each.applies(task))
+    """Return the evaluator of a task: the first whose declarations it meets, and that applies."""
+    fitting = (each for each in EVALUATORS if each.coupled == task.coupled and each.chains <= task.chains)
+    return next(each(task) for each in fitting if each.applies(task))
 
 
 class Problem:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from backfield.objectives import Objective
-from backfield.training.evaluators.base import Task
+from backfield.training.evaluators.general import Task
 from backfield.training.examples import Example
 from backfield.training.margin import Plane
 

@@ -20,7 +20,8 @@ import backfield as bf
 from backfield.data.packed import write_shards
 from backfield.datasets import horses
 from backfield.features import EdgeFeatures, PixelFeatures
-from backfield.training.execution.cluster import open_cluster, using
+from backfield.training.execution import using
+from backfield.training.execution.cluster import open_cluster
 from backfield_benchmarks.probe import problem_of
 
 

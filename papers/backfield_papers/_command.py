@@ -35,7 +35,7 @@ def reproduce(
     from backfield.atomic import write_text
     from backfield.cli._models import quiet_cluster
     from backfield.errors import InputError
-    from backfield.training.execution.cluster import using
+    from backfield.training.execution import using
     from backfield_papers import Context
     from backfield_papers import reproduce as measure
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from backfield.api import make_setting
 from backfield.graph import Graph, Potentials
 from backfield.graph.graph import union
 from backfield.graph.labeling import as_labeling
 from backfield.inference.base import Result
-from backfield.objectives import Target, get_objective
+from backfield.objectives import Target, get_objective, make_setting
 from backfield.training.execution import sum_over_chunks
 from backfield.training.protocols import Evaluation
 

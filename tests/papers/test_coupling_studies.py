@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.api import make_setting
 from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import as_labeling
-from backfield.objectives import Target, get_objective
+from backfield.objectives import Target, get_objective, make_setting
 from backfield_papers import Context, reproduce
 from backfield_papers import _random_models as models
 from backfield_papers._model_problem import L2, LIKELIHOOD, ModelProblem

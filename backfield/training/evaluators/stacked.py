@@ -7,7 +7,7 @@ product. Applies to chains in memory and objectives that are sums over variables
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse, vstack
@@ -17,8 +17,7 @@ from backfield.graph.labeling import Labeling
 from backfield.objectives import Target
 from backfield.objectives.base import is_complete
 from backfield.structures.constraints import Forbidden
-from backfield.training.evaluators.base import Sum, Task
-from backfield.training.evaluators.general import General
+from backfield.training.evaluators.general import General, Sum, Task
 from backfield.training.examples import Example, Rows
 
 
@@ -28,12 +27,14 @@ class Stacked(General):
 
     kept: dict[tuple[int, int, int], Example] = field(default_factory=dict)
 
+    chains: ClassVar[bool] = True
+
     @classmethod
     def applies(cls, task: Task) -> bool:
         """Where the objective takes one table for all edges as it is, and all examples count the same."""
         layout = task.layout
         tied = len(layout.unary) == 1 and not layout.unary[0].energy.whole and len(layout.factors) == 1
-        if not (task.chains and task.in_memory and tied and task.examples) or task.objective.per_example:
+        if not (task.in_memory and tied and task.examples) or task.objective.per_example:
             return False
         theta = layout.theta(layout.start(), task.examples[0], task.dtype)
         tied = theta.shared is not None and task.objective.supports(theta, task.setting)

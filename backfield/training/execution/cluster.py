@@ -21,7 +21,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -373,27 +372,3 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split()) or type(error).__name__
-
-
-#: Of the thread (or task) that has opened it: a fit in another one does not use it, and does not die with it.
-_ACTIVE: ContextVar[Cluster | None] = ContextVar("active cluster", default=None)
-
-
-def active() -> Cluster | None:
-    """Return the cluster that a ``using`` around the caller has opened, if any."""
-    return _ACTIVE.get()
-
-
-@contextmanager
-def using(cluster: Any) -> Iterator[Cluster | None]:
-    """Open a cluster for the time of a ``with``; ``None`` is the one that an outer ``using`` has opened, if any."""
-    if cluster is None:
-        yield active()
-        return
-    workers = open_cluster(cluster)
-    token = _ACTIVE.set(workers)
-    try:
-        yield workers
-    finally:
-        _ACTIVE.reset(token)
-        workers.close()

@@ -7,6 +7,8 @@ A node (start, height) of the tree is the sum of chunks start .. start + 2^heigh
 right end, where the number of chunks is no power of two, the nodes that are left are added from the right. Which chunks are
 computed where changes nothing: whoever holds both children of a node adds them, and the bytes are the same.
 
+:func:`using` says who computes: threads here, or the workers of a cluster.
+
 Two things are the process's and not a fit's: the number of BLAS threads, which is counted (the last sum to end restores it),
 and how glibc treats freed memory, which cannot be restored (:func:`keep_freed_memory` says when it is changed).
 """
@@ -19,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from threading import Lock, local
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -130,6 +133,32 @@ def set_malloc() -> None:
         return
     mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: the largest that glibc takes
     mallopt(-1, 2**29)  # M_TRIM_THRESHOLD
+
+
+#: Of the thread (or task) that has opened it: a fit in another one does not use it, and does not die with it.
+_ACTIVE: ContextVar[Any] = ContextVar("active cluster", default=None)
+
+
+def active() -> Any:
+    """Return the cluster that a ``using`` around the caller has opened, if any."""
+    return _ACTIVE.get()
+
+
+@contextmanager
+def using(cluster: Any) -> Iterator[Any]:
+    """Open a cluster for the time of a ``with``; ``None`` is the one that an outer ``using`` has opened, if any."""
+    if cluster is None:
+        yield active()
+        return
+    from backfield.training.execution.cluster import open_cluster
+
+    workers = open_cluster(cluster)
+    token = _ACTIVE.set(workers)
+    try:
+        yield workers
+    finally:
+        _ACTIVE.reset(token)
+        workers.close()
 
 
 def chunk_bounds(n: int, n_chunks: int = N_CHUNKS) -> list[tuple[int, int]]:

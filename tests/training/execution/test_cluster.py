@@ -19,7 +19,8 @@ from backfield.cli.app import run
 
 distributed = pytest.importorskip("distributed")
 
-from backfield.training.execution.cluster import open_cluster, using  # noqa: E402
+from backfield.training.execution import using  # noqa: E402
+from backfield.training.execution.cluster import open_cluster  # noqa: E402
 
 LEARNERS = {"lbfgs": "lbfgs(max_iter=6)", "sgd": "sgd(epochs=2, batch_size=5)"}
 

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import backfield as bf
-from backfield.training.execution.cluster import active, using
+from backfield.training.execution import active, using
 
 
 def data():
