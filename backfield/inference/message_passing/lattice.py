@@ -57,10 +57,11 @@ class LatticeEngine(MessageEngine):
         numbers = _CACHE // theta.dtype.itemsize // (2 * (4 * 3 + 2 * 4 + 2))  # a place has tables, messages, unary terms
         self.together = max(1, (numbers - _BLOCK) // (2 * self.stride))
         shape = (2, ((rows + 1) // 2 + 4) * self.stride + 1)
-        self.u = np.zeros((2, *shape), theta.dtype)
-        self.tables = np.zeros((4, 3, *shape), theta.dtype)  # direction from the red end; a, b, c
+        values = np.zeros(14 * 2 * shape[1], theta.dtype)
+        self.u = values[: 2 * 2 * shape[1]].reshape(2, *shape)
+        self.tables = values[2 * 2 * shape[1] :].reshape(4, 3, *shape)  # direction from the red end; a, b, c
         # The largest |log|: not finite where theta is not.
-        self._largest = _gather(*self._size, self.power, theta.unary, theta.factors, self.u, self.tables)
+        self._largest = _gather(*self._size, self.power, theta.unary, theta.factors, self.u, self.tables, values)
 
     def exposure(self) -> float:
         """Return a bound on |log| of every product that the kernels form."""
@@ -80,7 +81,7 @@ class LatticeEngine(MessageEngine):
 
     def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
         """Do several sweeps in one call."""
-        _sweeps(last - first, self.together, self.stride, self.power, self.u, self.tables, state)
+        _sweeps(last - first, self.together, self.stride, self.power, self.u, self.tables, state[None])
 
     def log_messages(self, state: np.ndarray) -> np.ndarray:
         """Return (0, log ratio) for each slot."""
@@ -94,18 +95,19 @@ class LatticeEngine(MessageEngine):
 
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
-        assert isinstance(d_theta, LatticeAdjoint)
-        args = self.stride, self.power, self.u, self.tables
-        _sweep_vjp(*args, before, after, d_state, d_theta.u, d_theta.tables)
+        self._unwind(before[None], after[None], d_state, d_theta)
 
     def record(self, states: np.ndarray, first: int) -> None:
         """Do several sweeps and keep every state, in one call."""
-        _record(self.together, self.stride, self.power, self.u, self.tables, states)
+        _sweeps(1, self.together, self.stride, self.power, self.u, self.tables, states)
 
     def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Undo several sweeps in one call."""
+        self._unwind(states[:-1], states[1:], d_state, d_theta)
+
+    def _unwind(self, before: np.ndarray, after: np.ndarray, d_state: np.ndarray, d_theta: Adjoint) -> None:
         assert isinstance(d_theta, LatticeAdjoint)
-        _unwind(self.stride, self.power, self.u, self.tables, states, d_state, d_theta.u, d_theta.tables)
+        _unwind(self.stride, self.power, self.u, self.tables, before, after, d_state, d_theta.u, d_theta.tables)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
@@ -200,7 +202,11 @@ def _exposure(rows, columns, stride, power, theta_u, theta_c):
                 largest = max(largest, max(ratio, max(abs(a), max(abs(b), abs(z))) / power))
                 total[r * columns + c] += ratio
                 total[(r + vertical) * columns + c + 1 - vertical] += ratio
-    return max(total.max(), (np.abs(theta_u[:, 1] - theta_u[:, 0]) + power * total).max() + largest)
+    ratios, bias = 0.0, 0.0
+    for i in range(rows * columns):
+        ratios = max(ratios, total[i])
+        bias = max(bias, abs(theta_u[i, 1] - theta_u[i, 0]) + power * total[i])
+    return max(ratios, bias + largest)
 
 
 @kernel
@@ -220,9 +226,10 @@ def _place(stride, r, c):
 
 
 @kernel
-def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):
+def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables, values):
     """Write ratios of unary terms and of tables to the layout of the kernels; return the largest |log| of one.
 
+    ``u`` and ``tables`` are parts of ``values``.
     Exponentials are clipped, and then the largest |log| says that these kernels are not for such potentials.
     """
     scale = u.dtype.type(1 / power)
@@ -240,13 +247,12 @@ def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables):
                 tables[d, 0, parity, k] = first if red_first else second
                 tables[d, 1, parity, k] = (theta_c[edge, 1, 1] - base) * scale
                 tables[d, 2, parity, k] = second if red_first else first
-    total, largest = u.dtype.type(0), u.dtype.type(0)
-    for array in (u.reshape(-1), tables.reshape(-1)):
-        for k in range(len(array)):
-            total += array[k]
-        largest = max(largest, _top(array))
-        for k in range(len(array)):
-            array[k] = vector_exp(array[k])
+    total = u.dtype.type(0)
+    for k in range(len(values)):
+        total += values[k]
+    largest = _top(values)
+    for k in range(len(values)):
+        values[k] = vector_exp(values[k])
     return largest if np.isfinite(total) else total
 
 
@@ -321,42 +327,54 @@ def _row_tables(tables, colour, d, parity, other, start, shift, size):
     return tables[e, swap, row, near:far], tables[e, 1, row, near:far], tables[e, 2 - swap, row, near:far]
 
 
-@kernel
-def _sweeps(count, together, stride, power, u, tables, m):
-    """Sweep ``count`` times. One loop per direction: beyond about six arrays a loop is not vectorised.
+# Each of the two kernels below is the whole of its work: numba optimises a kernel again in every kernel that calls it.
 
-    Black nodes follow the red ones at a distance of one row, and the next sweep follows at one row more, ``together``
-    sweeps at a time: a large grid then goes through memory once for several sweeps, not twice for each.
+
+@kernel
+def _sweeps(count, together, stride, power, u, tables, states):
+    """Sweep ``count`` times: one state in place, or every state but the first from the one before it.
+
+    One loop per direction: beyond about six arrays a loop is not vectorised. Black nodes follow the red ones at a
+    distance of one row, and the next sweep follows at one row more, ``together`` sweeps at a time: a large grid then goes
+    through memory once for several sweeps, not twice for each.
     """
     # [D13] (18) in ratios, red then black
     first, last = stride, u.shape[2] - stride - 1
     F = np.empty(_BLOCK, u.dtype)
-    done, step = 0, 0
-    while done < count:
-        halves = 2 * min(together, count - done)
-        block, half, parity = step // (2 * halves), step // 2 % halves, step % 2
-        lead = first + block * _BLOCK - half * stride
-        step += 1
-        if lead >= last and half == halves - 1 and parity == 1:
-            done, step = done + halves // 2, 0
-        start, stop = max(lead, first), min(lead + _BLOCK, last)
-        size = stop - start
-        if size <= 0:
-            continue
-        colour = half % 2
-        _row_odds(power, u, m, colour, parity, start, size, F)
-        for d in range(4):
-            other, shift = _neighbour(colour, parity, stride, d)
-            incoming = m[colour, d, parity, start:stop]
-            out = m[1 - colour, d ^ 1, other, start + shift : stop + shift]
-            a, b, c = _row_tables(tables, colour, d, parity, other, start, shift, size)
-            for k in range(size):
-                out[k] = (a[k] * incoming[k] + b[k] * F[k]) / (incoming[k] + c[k] * F[k])
+    for at in range(1 if len(states) > 1 else 0, len(states)):
+        m = states[at]
+        if at > 0:  # row by row: an assignment of arrays compiles for seconds
+            for c in range(m.shape[0]):
+                for d in range(m.shape[1]):
+                    for p in range(m.shape[2]):
+                        for k in range(m.shape[3]):
+                            m[c, d, p, k] = states[at - 1, c, d, p, k]
+        done, step = 0, 0
+        while done < count:
+            halves = 2 * min(together, count - done)
+            block, half, parity = step // (2 * halves), step // 2 % halves, step % 2
+            lead = first + block * _BLOCK - half * stride
+            step += 1
+            if lead >= last and half == halves - 1 and parity == 1:
+                done, step = done + halves // 2, 0
+            start, stop = max(lead, first), min(lead + _BLOCK, last)
+            size = stop - start
+            if size <= 0:
+                continue
+            colour = half % 2
+            _row_odds(power, u, m, colour, parity, start, size, F)
+            for d in range(4):
+                other, shift = _neighbour(colour, parity, stride, d)
+                incoming = m[colour, d, parity, start:stop]
+                out = m[1 - colour, d ^ 1, other, start + shift : stop + shift]
+                a, b, c = _row_tables(tables, colour, d, parity, other, start, shift, size)
+                for k in range(size):
+                    out[k] = (a[k] * incoming[k] + b[k] * F[k]) / (incoming[k] + c[k] * F[k])
 
 
 @kernel
-def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):
-    """Undo the half sweep in which ``colour`` sent: take the adjoints of what it wrote, add those of what it read."""
+def _unwind(stride, power, u, tables, before, after, d_m, d_u, d_tables):
+    """Undo the half sweeps, the last one first: take the adjoints of what a colour wrote, add those of what it read."""
     # [D13] Alg. 3 (back TRW): adjoints of the messages of one colour
     first, last = stride, u.shape[2] - stride - 1
     dtype = u.dtype
@@ -364,7 +382,11 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):
     F, g, rest = small_array(_BLOCK, u), small_array(_BLOCK, u), small_array(_BLOCK, u)
     t = np.empty((4, _BLOCK), dtype)
     rho = dtype.type(power)
-    for parity in range(2):
+    for step in range(4 * len(before) - 1, -1, -1):
+        colour, parity = step // 2 % 2, 1 - step % 2
+        m = before[step // 4]
+        if colour == 1:
+            m = after[step // 4]
         for start in range(first, last, _BLOCK):
             stop = min(start + _BLOCK, last)
             size = stop - start
@@ -401,25 +423,6 @@ def _half_vjp(colour, stride, power, u, tables, m, d_m, d_u, d_tables):
                 td = t[d]
                 for k in range(size):
                     d_in[k] += F[k] - td[k]
-
-
-@kernel
-def _sweep_vjp(stride, power, u, tables, before, after, d_m, d_u, d_tables):
-    _half_vjp(1, stride, power, u, tables, after, d_m, d_u, d_tables)
-    _half_vjp(0, stride, power, u, tables, before, d_m, d_u, d_tables)
-
-
-@kernel
-def _record(together, stride, power, u, tables, states):
-    for k in range(len(states) - 1):
-        states[k + 1] = states[k]
-        _sweeps(1, together, stride, power, u, tables, states[k + 1])
-
-
-@kernel
-def _unwind(stride, power, u, tables, states, d_m, d_u, d_tables):
-    for k in range(len(states) - 2, -1, -1):
-        _sweep_vjp(stride, power, u, tables, states[k], states[k + 1], d_m, d_u, d_tables)
 
 
 @kernel
