@@ -416,7 +416,8 @@ def _per_variable(graph: Graph, values: Any) -> Any:
         return values
     values = np.asarray(values)
     shape = values.shape
-    return values.reshape(graph.n_variables, *shape[2:]) if shape[:2] == graph.shape else values
+    n_axes = len(graph.shape)
+    return values.reshape(graph.n_variables, *shape[n_axes:]) if shape[:n_axes] == graph.shape else values
 
 
 def _tensor(value: Any, what: str) -> torch.Tensor:

@@ -7,6 +7,7 @@ reading runs no code.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -82,8 +83,10 @@ class SampleCodec:
         if not isinstance(graph, Graph):
             raise InputError(f"a backfield.Sample with a Graph is needed, got {type(graph).__name__}.")
         out: Arrays = {"graph_labels": np.asarray(graph.labels)}
-        if graph.shape is not None:
+        if graph.lattice is not None:
             out["graph_shape"] = np.asarray(graph.shape, dtype=np.int64)
+            if graph.image_shape is None:
+                out["graph_offsets"] = np.asarray(graph.offsets, dtype=np.int64)
         else:
             out |= {"graph_scope": np.asarray(graph.layout.scope), "graph_scope_ptr": np.asarray(graph.layout.scope_ptr)}
         for key in _SAMPLE:
@@ -98,15 +101,21 @@ class SampleCodec:
         """Return a sample."""
         labels = np.array(get("graph_labels"))
         if "graph_shape" in names:
-            rows, columns = (int(n) for n in get("graph_shape"))
-            if rows < 1 or columns < 1 or labels.shape != (rows * columns,) or (labels != labels[0]).any():
-                raise InputError(f"a grid of {rows} x {columns} has not {labels.shape} label counts.")
-            graph = Graph.grid(rows, columns, labels=int(labels[0]))
+            graph = _grid(get("graph_shape"), get("graph_offsets") if "graph_offsets" in names else None, labels)
         else:
             graph = Graph.from_scopes(labels, get("graph_scope_ptr"), get("graph_scope"))
         values = {key: get(key) for key in _SAMPLE if key in names}
         values |= {key: decode_csr(key, get) for key in _SAMPLE if f"{key}.indptr" in names}
         return Sample(graph, values.pop("node_features"), **values)
+
+
+def _grid(shape: np.ndarray, offsets: np.ndarray | None, labels: np.ndarray) -> Graph:
+    """Return the grid that the arrays of a file describe; label counts are compared before anything is built."""
+    sizes = [int(n) for n in shape.ravel()]
+    if min(sizes, default=0) < 1 or labels.shape != (math.prod(sizes),):
+        raise InputError(f"a grid of {' x '.join(map(str, sizes))} has not {labels.shape} label counts.")
+    same = bool((labels == labels[0]).all())
+    return Graph.grid(sizes, int(labels[0]) if same else labels, offsets=offsets)
 
 
 def is_tokens(x: Any) -> bool:

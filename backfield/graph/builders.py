@@ -9,6 +9,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph.graph import Graph, _check_scopes, _label_counts
+from backfield.graph.lattice import Lattice, checked_offsets, checked_shape, neighbourhood
 
 
 def chain(length: int, labels: int | Sequence[int] = 2) -> Graph:
@@ -18,22 +19,20 @@ def chain(length: int, labels: int | Sequence[int] = 2) -> Graph:
     return _pairwise(_counts(labels, n), np.stack([first, first + 1], axis=1))
 
 
-def grid(rows: int, columns: int, labels: int = 2, neighbours: int = 4) -> Graph:
-    """Return a 4- or 8-connected grid of row-major variables (see :meth:`Graph.grid`)."""
-    height, width = _positive(rows, "rows"), _positive(columns, "columns")
-    if neighbours not in (4, 8):
-        raise InputError(f"a grid has 4 or 8 neighbours, got {neighbours!r}.")
-    counts = _counts(labels, height * width)
-    lattice = Graph._lattice(height, width, counts)
-    if neighbours == 4:
-        return lattice
-    index = np.arange(height * width).reshape(height, width)
-    diagonals = [(index[:-1, :-1], index[1:, 1:]), (index[:-1, 1:], index[1:, :-1])]
-    edges = [np.stack([a.ravel(), b.ravel()], axis=1) for a, b in diagonals]
-    graph = _pairwise(counts, np.concatenate([lattice._scope.reshape(-1, 2), *edges]))
-    sizes = [group.n_factors for group in lattice.groups] + [len(each) for each in edges]
-    graph._group_sizes = tuple(zip(("horizontal", "vertical", "down-right", "down-left"), sizes, strict=True))
-    return graph
+def grid(rows: Any, columns: Any = None, labels: Any = None, neighbours: Any = None, offsets: Any = None) -> Graph:
+    """Return a grid of row-major variables (see :meth:`Graph.grid`)."""
+    if isinstance(rows, int | np.integer) or not np.iterable(rows):
+        shape: tuple[int, ...] = (_positive(rows, "rows"), _positive(columns, "columns"))
+    else:
+        shape = checked_shape(rows)
+        if columns is not None and labels is not None:
+            raise InputError(f"a grid of shape {shape} takes labels once, got {columns!r} and {labels!r}.")
+        labels = columns if labels is None else labels
+    if offsets is not None and neighbours is not None:
+        raise InputError(f"a grid takes neighbours or offsets, got both, {neighbours!r} and {offsets!r}.")
+    chosen = neighbourhood(len(shape), neighbours) if offsets is None else checked_offsets(len(shape), offsets)
+    lattice = Lattice(shape, chosen)
+    return Graph._from_lattice(lattice, _counts(2 if labels is None else labels, lattice.n_variables))
 
 
 def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequence[int] = 2) -> Graph:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.graph.lattice import Lattice
 from backfield.indices import are_pointers
 
 #: Label counts beyond it are taken for a mistake.
@@ -81,8 +82,8 @@ class Graph:
     Graph(3 variables, 2 factors)
     """
 
-    #: ``(rows, columns)`` of a 4-connected grid in the order of :meth:`grid`, else ``None``.
-    shape: tuple[int, int] | None
+    #: Shape and offsets of a grid in the order of :meth:`grid`, else ``None``.
+    lattice: Lattice | None
     #: Label count of each variable.
     labels: np.ndarray
     #: Number of factors.
@@ -113,7 +114,7 @@ class Graph:
         self.labels.flags.writeable = False
         self._scope_ptr = _frozen(scope_ptr)
         self._scope = _frozen(scope)
-        self.shape = None
+        self.lattice = None
         self.n_factors = len(scope_ptr) - 1
         self.n_slots = len(scope)
 
@@ -135,24 +136,21 @@ class Graph:
         return cls._from_arrays(counts, ptr, flat)
 
     @classmethod
-    def _lattice(cls, rows: int, columns: int, labels: np.ndarray) -> Graph:
-        """Build a 4-connected grid, whose scopes are written out only when somebody asks for them."""
+    def _from_lattice(cls, lattice: Lattice, labels: np.ndarray) -> Graph:
+        """Build a grid, whose scopes are written out only when somebody asks for them."""
         graph = cls.__new__(cls)
         graph.labels = labels
-        graph.shape = (rows, columns)
-        across, down = rows * (columns - 1), (rows - 1) * columns
-        graph.n_factors = across + down
-        graph._group_sizes = (("horizontal", across), ("vertical", down))
+        graph.lattice = lattice
+        graph.n_factors = sum(lattice.sizes)
+        graph._group_sizes = tuple(zip(lattice.names, lattice.sizes, strict=True))
         graph.n_slots = 2 * graph.n_factors
         return graph
 
-    # A 4-connected grid needs no scopes for its own kernels; at 3000x3000 they would be most of its memory.
+    # A grid needs no scopes for its own kernels; at 3000x3000 they would be most of its memory.
     @cached_property
     def _scope(self) -> np.ndarray:
-        assert self.shape is not None
-        index = np.arange(self.n_variables).reshape(self.shape)
-        pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
-        return _frozen(np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs]).ravel())
+        assert self.lattice is not None
+        return _frozen(self.lattice.scope().ravel())
 
     @cached_property
     def _scope_ptr(self) -> np.ndarray:
@@ -166,15 +164,29 @@ class Graph:
         return builders.chain(length, labels)
 
     @classmethod
-    def grid(cls, rows: int, columns: int, labels: int = 2, neighbours: int = 4) -> Graph:
-        """Return a grid of row-major variables.
+    def grid(
+        cls, rows: Any, columns: Any = None, labels: Any = None, neighbours: int | None = None, offsets: Any = None
+    ) -> Graph:
+        """Return a grid of row-major variables: ``grid(H, W)``, or ``grid(shape)`` of any number of dimensions.
 
-        Factors are the horizontal edges (row-major by left end), then the vertical edges (row-major by
-        upper end); with ``neighbours=8`` then the diagonals down-right and down-left (row-major by upper end).
+        Parameters
+        ----------
+        rows, columns : int
+            Or a shape, such as (D, H, W), in the place of both.
+        labels : int
+            Label count of all variables, 2 by default.
+        neighbours : int, optional
+            4 or 8 in two dimensions, 6, 18 or 26 in three; by default those along the axes.
+        offsets : list of tuples of int, optional
+            Instead of ``neighbours``, the steps from a variable to those it is joined to: ``[(0, 1), (1, 0), (0, 3)]``.
+            One of a step and its opposite is given.
+
+        Factors follow offset by offset, each row-major by their first end: the axes, last axis first, (horizontal edges,
+        then vertical ones), then the diagonals; of 8 neighbours (1, 1), then (1, -1). Each offset is a group.
         """
         from backfield.graph import builders
 
-        return builders.grid(rows, columns, labels, neighbours)
+        return builders.grid(rows, columns, labels, neighbours, offsets)
 
     @classmethod
     def from_edges(cls, edges: Any, n_variables: int | None = None, labels: int | Sequence[int] = 2) -> Graph:
@@ -202,6 +214,21 @@ class Graph:
         """Number of variables."""
         return len(self.labels)
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Number of variables along each axis of a grid, else ``None``."""
+        return None if self.lattice is None else self.lattice.shape
+
+    @property
+    def offsets(self) -> tuple[tuple[int, ...], ...] | None:
+        """Steps from the first to the second variable of the factors of a grid, group by group, else ``None``."""
+        return None if self.lattice is None else self.lattice.offsets
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        """(rows, columns) of a 4-connected grid of two dimensions, which has kernels of its own, else ``None``."""
+        return None if self.lattice is None else self.lattice.image_shape
+
     @cached_property
     def factors(self) -> Any:
         """Scopes: an (F, arity) array where all arities are equal, else a list of tuples."""
@@ -213,7 +240,7 @@ class Graph:
     @cached_property
     def arity(self) -> int | None:
         """The arity of all factors where they share one, else ``None``."""
-        if self.shape is not None:
+        if self.lattice is not None:
             return 2 if self.n_factors else None
         sizes = np.diff(self._scope_ptr)
         return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
@@ -290,7 +317,7 @@ class Graph:
         return _frozen(np.bincount(self._scope, minlength=self.n_variables))
 
     def __repr__(self) -> str:
-        kind = f"grid {self.shape[0]}x{self.shape[1]}, " if self.shape else ""
+        kind = f"grid {'x'.join(map(str, self.shape))}, " if self.shape else ""
         return f"Graph({kind}{self.n_variables} variables, {self.n_factors} factors)"
 
     def __eq__(self, other: object) -> bool:
@@ -300,7 +327,7 @@ class Graph:
             return True
         if self.n_slots != other.n_slots or not np.array_equal(self.labels, other.labels):
             return False
-        same_grid = self.shape is not None and self.shape == other.shape  # whose scopes need not be written out
+        same_grid = self.lattice is not None and self.lattice == other.lattice  # whose scopes need not be written out
         return same_grid or (np.array_equal(self._scope_ptr, other._scope_ptr) and np.array_equal(self._scope, other._scope))
 
     def __hash__(self) -> int:

@@ -40,12 +40,12 @@ class Schedule(NamedTuple):
 
 def resolve(graph: Graph, schedule: str) -> str:
     """Return the schedule that ``auto`` means on this graph: *lattice* on grids, else *sequential*."""
-    is_lattice = graph.shape is not None and min(graph.shape) > 1
+    is_lattice = graph.lattice is not None and graph.lattice.n_covers > 1
     if schedule == "lattice" and not is_lattice:
         # A grid of one row or column is a chain: its own order is the exact one.
-        if graph.shape is not None:
+        if graph.lattice is not None:
             return "sequential"
-        raise InputError("schedule='lattice' needs a graph made by Graph.grid (4 neighbours); use 'sequential'.")
+        raise InputError("schedule='lattice' needs a graph made by Graph.grid; use 'sequential'.")
     if schedule == "auto":
         return "lattice" if is_lattice else "sequential"
     return schedule
@@ -59,9 +59,8 @@ def build(graph: Graph, schedule: str) -> Schedule:
     if schedule == "monotonic":
         return Schedule(_monotonic(graph), alternate=False, flooding=False, name=schedule)
     if schedule == "lattice":
-        assert graph.shape is not None
-        row, column = np.divmod(np.arange(n), graph.shape[1])
-        position = np.arange(n) + n * ((row + column) % 2)  # all red variables, then all black ones
+        assert graph.lattice is not None
+        position = np.arange(n) + n * graph.lattice.colours()  # all red variables, then all black ones
         return Schedule(_by_last_visit(graph, position), alternate=False, flooding=False, name=schedule)
     layout = graph.layout
     found = np.empty(n, dtype=np.int64)

@@ -43,7 +43,7 @@ class Topology(NamedTuple):
 
 def topology(graph: Graph) -> Topology:
     """Return the nodes and arcs of a pairwise graph (compiled once)."""
-    built: Topology = graph.compiled("max_flow", lambda: _lattice(graph) if graph.shape else _sparse(graph))
+    built: Topology = graph.compiled("max_flow", lambda: _lattice(graph) if graph.image_shape else _sparse(graph))
     return built
 
 
@@ -55,8 +55,8 @@ def edge_terms(theta: Potentials, tolerance: float, linear: np.ndarray, cap: np.
     graph = theta.graph
     topo = topology(graph)
     tables = theta.factors_flat.astype(np.float64, copy=False)
-    if graph.shape is not None:
-        bad, worst, lost = _lattice_terms(*graph.shape, tables, tolerance, linear, cap)
+    if graph.image_shape is not None:
+        bad, worst, lost = _lattice_terms(*graph.image_shape, tables, tolerance, linear, cap)
         return int(bad), int(worst), float(lost)
     if graph.n_factors == 0:
         return 0, -1, 0.0
@@ -69,8 +69,8 @@ def edge_terms(theta: Potentials, tolerance: float, linear: np.ndarray, cap: np.
 
 
 def _lattice(graph: Graph) -> Topology:
-    assert graph.shape is not None
-    columns = graph.shape[1]
+    assert graph.image_shape is not None
+    columns = graph.image_shape[1]
     nodes = graph.n_variables + 2 * columns
     none = _frozen(np.empty(0))
     return Topology((columns,), nodes, 4 * nodes, columns, none, none, none, none)

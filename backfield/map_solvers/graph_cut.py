@@ -301,7 +301,7 @@ def _score(graph: Graph, unary: np.ndarray, factors: np.ndarray, labels: np.ndar
     total = np.where(labels, unary[:, 1], unary[:, 0]).sum(dtype=np.float64)
     if graph.n_factors:
         chosen = np.empty(graph.n_factors, dtype=factors.dtype)
-        _choose(graph.shape or (0, 0), NO_SCOPE if graph.shape else graph.factors, factors, labels, chosen)
+        _choose(graph.image_shape or (0, 0), NO_SCOPE if graph.image_shape else graph.factors, factors, labels, chosen)
         total = total + chosen.sum(dtype=np.float64)
     return float(total)
 

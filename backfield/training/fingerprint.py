@@ -59,8 +59,9 @@ def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, 
 
 
 def _graph(graph: Graph) -> Any:
-    if graph.shape is not None:  # the arrays of a grid are many times its labels
-        return "grid", graph.shape, graph.n_factors, graph.labels
+    if graph.lattice is not None:  # the arrays of a grid are many times its labels
+        offsets = () if graph.image_shape else (graph.offsets,)
+        return "grid", graph.shape, *offsets, graph.n_factors, graph.labels
     return "graph", graph.labels, graph.layout.scope_ptr, graph.layout.scope
 
 

@@ -36,7 +36,7 @@ def test_grid_of_eight_neighbours():
     graph = Graph.grid(2, 3, neighbours=8)
     np.testing.assert_array_equal(graph.factors[:7], Graph.grid(2, 3).factors)
     np.testing.assert_array_equal(graph.factors[7:], [(0, 4), (1, 5), (1, 3), (2, 4)])
-    assert graph.shape is None
+    assert graph.shape == (2, 3) and graph.image_shape is None
 
 
 def test_from_edges():

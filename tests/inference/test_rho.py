@@ -53,10 +53,13 @@ def test_trees_are_a_mixture_of_acyclic_subsets(pairwise):
 def test_trees_on_known_graphs():
     assert (from_trees(Graph.chain(6)) == 1).all()
     assert (from_trees(Graph.grid(4, 5)) == 0.5).all()
+    assert (from_trees(Graph.grid(1, 5)) == 1).all() and (from_trees(Graph.grid((1, 4, 5))) == 0.5).all()
+    assert (from_trees(Graph.grid((2, 3, 4), neighbours=26)) == 1 / 13).all()
+    assert (from_trees(Graph.grid(4, 5, offsets=[(0, 1), (0, 3), (4, 0)])) == 0.5).all()  # one steps out everywhere
     assert (from_trees(Graph([2, 2], [(0, 1)] * 4)) == 0.25).all()
     assert len(from_trees(Graph([2, 2]))) == 0
     # Spanning trees: every subset is as large as it can be.
-    graph = Graph.grid(6, 7, neighbours=8)
+    graph = Graph.from_edges(Graph.grid(6, 7, neighbours=8).factors)
     assert from_trees(graph).sum() == pytest.approx(graph.n_variables - 1)
     # Parallel factors beyond the usual number of rounds are all covered.
     assert from_trees(Graph([2, 2], [(0, 1)] * 50)).min() > 0

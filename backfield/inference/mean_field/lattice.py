@@ -32,7 +32,7 @@ _BLOCK = 4096
 def supports(theta: Potentials) -> bool:
     """Whether ``theta`` is a binary 4-connected grid of finite numbers whose sums stay finite."""
     graph = theta.graph
-    if graph.shape is None or min(graph.shape) < 2 or graph.n_labels != 2 or theta.dtype.kind != "f":
+    if graph.image_shape is None or min(graph.image_shape) < 2 or graph.n_labels != 2 or theta.dtype.kind != "f":
         return False
     limit = np.sqrt(np.finfo(theta.dtype).max)
     return all(-limit < table.min() and table.max() < limit for table in (theta.unary_flat, theta.factors_flat))
@@ -96,8 +96,8 @@ class Places:
     """The storage of a grid (see the module's docstring)."""
 
     def __init__(self, graph: Graph) -> None:
-        assert graph.shape is not None
-        rows, columns = graph.shape
+        assert graph.image_shape is not None
+        rows, columns = graph.image_shape
         self.stride = (columns + 1) // 2 + 1
         self.length = (rows + 1) // 2 * self.stride + 2 * (self.stride + 1)
         self.sizes = rows, columns, self.stride

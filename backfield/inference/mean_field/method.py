@@ -88,9 +88,8 @@ def _build(graph: Graph, name: str) -> Schedule:
     """Compute the order of variables of a (resolved) schedule."""
     order = np.arange(graph.n_variables)
     if name == "lattice":
-        assert graph.shape is not None
-        row, column = np.divmod(order, graph.shape[1])
-        order = np.argsort((row + column) % 2, kind="stable")
+        assert graph.lattice is not None
+        order = np.argsort(graph.lattice.colours(), kind="stable")
     return _read_only(order, alternate=name == "sequential", flooding=name == "flooding")
 
 

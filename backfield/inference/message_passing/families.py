@@ -133,7 +133,7 @@ def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray)
     if family == "lattice":
         one_rho = rho.strides == (0,) or (rho == rho[:1]).all()
         is_lattice = method.resolved_schedule(graph) == "lattice" and graph.n_labels == 2
-        if not (is_lattice and one_rho and method.damping == 0):
+        if not (is_lattice and graph.image_shape and one_rho and method.damping == 0):
             return "a binary grid in the lattice schedule, one rho and no damping"
     if family == "copies":
         flooding = method.resolved_schedule(graph) == "flooding"

@@ -49,10 +49,10 @@ class LatticeEngine(MessageEngine):
 
     def __init__(self, theta: Potentials, rho: np.ndarray, schedule: Schedule | None, damping: float) -> None:
         graph = theta.graph
-        assert graph.shape is not None and graph.n_labels == 2 and damping == 0
+        assert graph.image_shape is not None and graph.n_labels == 2 and damping == 0
         super().__init__(theta, rho, schedule, damping)  # type: ignore[arg-type]
         self.power = float(rho[0])
-        rows, columns = graph.shape
+        rows, columns = graph.image_shape
         self.stride = (columns + 1) // 2 + 1
         numbers = _CACHE // theta.dtype.itemsize // (2 * (4 * 3 + 2 * 4 + 2))  # a place has tables, messages, unary terms
         self.together = max(1, (numbers - _BLOCK) // (2 * self.stride))
@@ -153,8 +153,8 @@ class LatticeEngine(MessageEngine):
 
     @property
     def _size(self) -> tuple[int, int, int]:
-        assert self.theta.graph.shape is not None
-        return (*self.theta.graph.shape, self.stride)
+        assert self.theta.graph.image_shape is not None
+        return (*self.theta.graph.image_shape, self.stride)
 
 
 class LatticeAdjoint(Adjoint):
@@ -179,7 +179,7 @@ class LatticeAdjoint(Adjoint):
 
     def potentials(self, graph: Graph) -> Potentials:
         """Return d_theta, row-major."""
-        assert graph.shape is not None
+        assert graph.image_shape is not None
         unary, factors = (np.empty_like(x) for x in (self.engine.theta.unary_flat, self.engine.theta.factors_flat))
         _scatter(*self.engine._size, self.engine.power, self.u, self.tables, unary.reshape(-1, 2), factors.reshape(-1, 2, 2))
         for name, into in (("unary", unary), ("factors", factors)):

@@ -37,12 +37,12 @@ def counting_numbers(graph: Graph, rho: Any) -> np.ndarray:
 def from_trees(graph: Graph) -> np.ndarray:
     """Return the share of acyclic factor subsets that contain each factor.
 
-    Such rho make the entropy an upper bound ([D13] §3.3). A grid is covered by its rows and its columns, half and
-    half. Elsewhere subsets are grown greedily, factors taken least often first, until all are covered. Each connected
-    part has its own subsets and draws, so that it gets the same rho in a batch as alone.
+    Such rho make the entropy an upper bound ([D13] §3.3). A grid is covered by the lines of each offset (its rows and its
+    columns, half and half). Elsewhere subsets are grown greedily, factors taken least often first, until all are covered.
+    Each connected part has its own subsets and draws, so that it gets the same rho in a batch as alone.
     """
-    if graph.shape is not None and min(graph.shape) > 1:
-        return np.broadcast_to(np.float64(0.5), graph.n_factors)
+    if graph.lattice is not None and graph.n_factors:
+        return np.broadcast_to(np.float64(1 / graph.lattice.n_covers), graph.n_factors)
     layout = graph.layout
     part, place = _parts(graph)
     count = np.zeros(graph.n_factors, dtype=np.int64)

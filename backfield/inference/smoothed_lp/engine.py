@@ -42,9 +42,8 @@ def _cycle(graph: Graph, schedule: str) -> tuple[np.ndarray, ...]:
     """Return the orders that follow one another: variables forward and backward, or red, then black ones."""
     order = np.arange(graph.n_variables)
     if schedule == "lattice":
-        assert graph.shape is not None
-        row, column = np.divmod(order, graph.shape[1])
-        return (_frozen(np.argsort((row + column) % 2, kind="stable")),)
+        assert graph.lattice is not None
+        return (_frozen(np.argsort(graph.lattice.colours(), kind="stable")),)
     return _frozen(order), _frozen(order[::-1])
 
 

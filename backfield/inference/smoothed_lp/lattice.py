@@ -44,8 +44,8 @@ class LatticeEngine(SmoothedEngine):
 
     def __init__(self, theta: Potentials, eps: float, stars: Stars) -> None:
         super().__init__(theta, eps, stars)
-        assert theta.graph.shape is not None
-        rows, columns = theta.graph.shape
+        assert theta.graph.image_shape is not None
+        rows, columns = theta.graph.image_shape
         stride = (columns + 1) // 2 + 1
         self.size = rows, columns, stride
         shape = (2, ((rows + 1) // 2 + 2) * stride + 1)

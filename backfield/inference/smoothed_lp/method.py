@@ -120,6 +120,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
             return "finite real potentials"
         if family == "pairwise" and not (graph.is_pairwise and graph.n_factors and self.choice != "greedy"):
             return "factors of two variables, one label count, and a choice other than greedy"
-        if family == "lattice" and not (schedule == "lattice" and graph.n_labels == 2 and self.choice == "cyclic"):
-            return "a binary grid (Graph.grid) in the lattice schedule and choice='cyclic'"
+        is_lattice = schedule == "lattice" and graph.image_shape is not None and graph.n_labels == 2
+        if family == "lattice" and not (is_lattice and self.choice == "cyclic"):
+            return "a binary 4-connected grid (Graph.grid) in the lattice schedule and choice='cyclic'"
         return ""
