@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from backfield.estimators import GridCRF as GridCRF
     from backfield.estimators import GridSample as GridSample
     from backfield.estimators import Sample as Sample
+    from backfield.estimators import Scaled as Scaled
     from backfield.estimators.model_file import load as load
     from backfield.graph import Graph as Graph
     from backfield.graph import Potentials as Potentials
@@ -38,7 +39,7 @@ _HOMES = {
     "backfield.api": ("find_map", "hessian_vector", "infer", "inference_gradient", "value_and_gradient"),
     "backfield.energies": ("Network",),
     "backfield.errors": ("ClusterError", "ConvergenceWarning", "InputError"),
-    "backfield.estimators": ("CRF", "ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample"),
+    "backfield.estimators": ("CRF", "ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample", "Scaled"),
     "backfield.estimators.model_file": ("load",),
     "backfield.data.packed": ("open_shards", "write_shards"),
     "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),

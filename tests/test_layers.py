@@ -17,7 +17,7 @@ LAYERS = [
     ["graph"],
     ["oracles", "map_solvers", "losses", "datasets", "features"],
     ["energies", "inference", "data"],
-    ["gradients", "decoders", "structures"],  # decoders may sample from the posterior
+    ["gradients", "decoders", "structures", "metrics"],  # decoders may sample from the posterior
     ["objectives"],
     ["training"],
     ["learners"],

@@ -79,7 +79,7 @@ def _scored(crf: Any, data: Data, X: Any, extra: Any, cluster: str | None) -> tu
     import numpy as np
 
     from backfield.cli._models import Predictions, predicted
-    from backfield.report.metrics import Tally
+    from backfield.metrics.tally import Tally
 
     assert data.labels is not None
     start = time.perf_counter()

@@ -89,3 +89,27 @@ def part(values: Any, first: int, last: int) -> Any:
 
 def _entry(value: Any, number: int) -> Any:
     return value
+
+
+class Ragged(list[Any]):
+    """One array per example, as a list; ``np.concatenate`` of some makes an object array of all their entries.
+
+    That is how scikit-learn's ``cross_val_predict`` joins the predictions of its folds.
+    """
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function is np.concatenate:
+            entries = [entry for part in args[0] for entry in part]
+            joined = np.empty(len(entries), dtype=object)
+            for number, entry in enumerate(entries):
+                joined[number] = entry
+            return joined
+        plain = [_plain(each) for each in args]
+        return function(*plain, **{key: _plain(each) for key, each in kwargs.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Return lists of numpy's own kind, also inside of a list."""
+    if isinstance(value, Ragged):
+        return list(value)
+    return [_plain(each) for each in value] if type(value) in (list, tuple) else value

@@ -7,3 +7,4 @@ from backfield.estimators.classifier import Classifier as Classifier
 from backfield.estimators.crf import CRF as CRF
 from backfield.estimators.graph_crf import GraphCRF as GraphCRF
 from backfield.estimators.grid_crf import GridCRF as GridCRF
+from backfield.estimators.scaled import Scaled as Scaled

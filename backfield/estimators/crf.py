@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from backfield.data.packed import open_data
-from backfield.data.sequences import checked_sequence, mapped
+from backfield.data.sequences import Ragged, checked_sequence, mapped
 from backfield.energies import NetworkEnergy
 from backfield.errors import InputError
 from backfield.estimators import _fitting
@@ -23,12 +23,15 @@ from backfield.estimators._predicting import Predictor, stream
 from backfield.estimators._settings import Settings, changed_part, with_parts
 from backfield.graph import Potentials
 from backfield.inference import Result
+from backfield.metrics import StructuredTags, register
 from backfield.registry import get, lookup
 from backfield.structures import Structure
 from backfield.training.execution import N_CHUNKS, active, using
 from backfield.training.execution.cluster import open_cluster
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
+
+register()  # scoring="accuracy" and others score examples of any size
 
 #: The first estimator of each structure.
 _KNOWN: dict[str, type[CRF]] = {}
@@ -278,6 +281,12 @@ n_jobs, random_state, verbose
     def preprocessing_(self, preprocessing: dict[str, Any] | None) -> None:
         self._fitted = dataclasses.replace(self._state(), preprocessing=preprocessing)
 
+    def __sklearn_tags__(self) -> Any:
+        """Say that labels are one array per example, also to those who see the estimator through a pipeline."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags = StructuredTags()
+        return tags
+
     # ---- predicting ----
 
     def _predictor(self) -> Predictor:
@@ -287,12 +296,12 @@ n_jobs, random_state, verbose
     def predict(self, X: Any, cluster: Any = None) -> list[Any]:
         """Return predicted labels, shaped as the input."""
         with using(cluster):
-            return list(self._stream(self._predictor().labels, X))
+            return Ragged(self._stream(self._predictor().labels, X))
 
     def predict_proba(self, X: Any, cluster: Any = None) -> list[Any]:
         """Return the marginals of every variable, shaped as the input with the labels as last axis."""
         with using(cluster):
-            return list(self._stream(self._predictor().marginals, X))
+            return Ragged(self._stream(self._predictor().marginals, X))
 
     def predict_each(self, X: Any, cluster: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield labels and marginals of each example in order, as they come; what is yielded is not held."""

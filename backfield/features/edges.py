@@ -71,6 +71,10 @@ class EdgeFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             self.thresholds_ = {kind: np.asarray(self.thresholds, dtype=np.float32) for kind in measured}
         return self
 
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Return self: features of images have three axes, which no data frame has."""
+        return self
+
     def transform(self, images: Sequence[Any], progress: Progress | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (horizontal, vertical) features of each image; ``progress(done, total)`` is called after each."""
         return transform_all(self.transform_one, images, progress)

@@ -71,6 +71,10 @@ class PixelFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None)
         """Do nothing: there is nothing to learn."""
         return self
 
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Return self: features of images have three axes, which no data frame has."""
+        return self
+
     def transform(self, images: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
         """Return the (H, W, F) features of each image; ``progress(done, total)`` is called after each."""
         return transform_all(self.transform_one, images, progress)

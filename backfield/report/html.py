@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.atomic import write_text
-from backfield.report.metrics import Metrics
+from backfield.metrics.tally import Metrics
 from backfield.report.pictures import PALETTE, Row, data_uri
 from backfield.report.plots import Line, calibration_chart, confusion_chart, line_chart
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield.report.metrics import Calibration
+from backfield.metrics.tally import Calibration
 
 WIDTH, HEIGHT = 280, 196
 LEFT, RIGHT, TOP, BOTTOM = 58, 10, 10, 38

@@ -164,30 +164,37 @@ class Tally:
     def __init__(self, classes: Any) -> None:
         self.classes = np.asarray(classes)
         count = len(self.classes)
-        self._confusion = np.zeros((count, count), dtype=np.int64)
+        self._confusion: np.ndarray = np.zeros((count, count), dtype=np.int64)
         self._bins = np.zeros((3, N_BINS))  # variables, their confidence, how many are right
         self._log_loss: float | None = None
         self._tagging = _is_tagging(self.classes)
         self._chunks = np.zeros(3, dtype=np.int64)  # right, real, guessed
 
-    def add(self, truth: Any, predicted: Any, probabilities: Any = None) -> None:
-        """Score one example: its labels, the predicted ones, and the probabilities with the classes as last axis."""
+    def add(self, truth: Any, predicted: Any, probabilities: Any = None, weight: float = 1) -> None:
+        """Score one example: its labels, the predicted ones, and the probabilities with the classes as last axis.
+
+        Its variables count ``weight`` times; its chunks count once.
+        """
         real, guess = _positions(truth, self.classes, "the truth"), _positions(predicted, self.classes, "the prediction")
         if len(real) != len(guess):
             raise InputError("truth and prediction must have the same sizes.")
         known = real >= 0
         y, x = real[known], guess[known]
-        self._confusion += confusion(y, x, len(self.classes))
+        self._confusion = self._confusion + weight * confusion(y, x, len(self.classes))
         if probabilities is not None:
-            p = np.asarray(probabilities).reshape(-1, len(self.classes))[known]
-            self._bins += _bins(p, y)
-            self._log_loss = (self._log_loss or 0.0) + _log_losses(p, y).sum()
+            p = np.asarray(probabilities)
+            if p.shape != (*np.shape(truth), len(self.classes)):
+                needed = (*np.shape(truth), len(self.classes))
+                raise InputError(f"probabilities must have shape {needed}, one per label and class, got {p.shape}.")
+            p = p.reshape(-1, len(self.classes))[known]
+            self._bins += weight * _bins(p, y)
+            self._log_loss = (self._log_loss or 0.0) + weight * _log_losses(p, y).sum()
         if self._tagging:
             self._chunks += _count_chunks(np.asarray(truth).tolist(), np.asarray(predicted).tolist())
 
     def metrics(self) -> Metrics:
         """Return the scores of all examples together."""
-        total = int(self._confusion.sum())
+        total = self._confusion.sum()
         if total == 0:
             raise InputError("there is nothing to score: all labels are hidden.")
         found = None if self._log_loss is None else _calibration(self._bins)

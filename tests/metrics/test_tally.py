@@ -4,8 +4,8 @@ from sklearn.metrics import confusion_matrix, f1_score, jaccard_score
 from sklearn.metrics import log_loss as reference_log_loss
 
 from backfield.errors import InputError
-from backfield.report import calibration, chunk_scores, evaluate
-from backfield.report.metrics import chunks_of
+from backfield.metrics import calibration, chunk_scores, evaluate
+from backfield.metrics.tally import chunks_of
 
 
 @pytest.fixture
