@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from backfield.data.label_sets import LabelSets, has_sets
 from backfield.data.samples import GridSample, Sample
 from backfield.errors import InputError
 from backfield.graph import Graph
@@ -25,14 +26,14 @@ Get = Callable[[str], np.ndarray]
 
 _SAMPLE = ("node_features", "factor_features", "node_types", "factor_types", "observed", "weights", "outputs")
 _GRID = ("features", "horizontal", "vertical")
-_LABELS = ("labels", "label_texts")
+_LABELS = ("labels", "label_texts", "label_sets")
 
 
 class Codec(Protocol):
     """How an entry of X becomes arrays, and arrays an entry of X."""
 
     def encode(self, x: Any) -> Arrays:
-        """Return the named arrays of an entry; the names ``labels`` and ``label_texts`` are taken."""
+        """Return the named arrays of an entry; the names in ``_LABELS`` are taken."""
 
     def decode(self, names: set[str], get: Get) -> Any:
         """Return the entry whose arrays have these names; ``get`` reads an array."""
@@ -128,6 +129,9 @@ def is_tokens(x: Any) -> bool:
 
 def encode_labels(y: Any) -> Arrays:
     """Return the arrays of the labels of an example."""
+    if has_sets(y):
+        sets = LabelSets.of(y)
+        return {"label_sets": encode_text([each.tolist() or None for each in np.split(sets.members, sets.ptr[1:-1])])}
     labels = np.asarray(y)
     if labels.dtype.kind == "U":
         return {"label_texts": encode_text(labels.tolist())}
@@ -136,8 +140,11 @@ def encode_labels(y: Any) -> Arrays:
     return {"labels": labels if labels.dtype == bool else labels.astype(np.int32)}
 
 
-def decode_labels(names: set[str], get: Get) -> np.ndarray:
-    """Return the labels of an example."""
+def decode_labels(names: set[str], get: Get) -> Any:
+    """Return the labels of an example: an array, or a list of sets and None."""
+    if "label_sets" in names:
+        found = parse_json(bytes(get("label_sets")))
+        return [None if each is None else frozenset(each) for each in found]
     return np.array(parse_json(bytes(get("label_texts")))) if "label_texts" in names else get("labels")
 
 

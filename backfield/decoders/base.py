@@ -19,6 +19,9 @@ class Decoder(Component):
     #: Looks at marginals of factors, too; else the factor tables of ``mu`` may be left empty.
     needs_factors: ClassVar[bool] = False
 
+    #: Predicts labelings that have a positive probability under theta, or none; others are refused with constraints.
+    keeps_constraints: ClassVar[bool] = False
+
     def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
         """Return labels (n,), or what the decoder predicts instead.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from backfield.graph import Potentials
 @dataclass(frozen=True, repr=False)
 class Soft(Decoder, name="soft"):
     """The probability of each label."""
+
+    keeps_constraints: ClassVar[bool] = True
 
     def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
         """Return the marginals of the variables."""

@@ -64,19 +64,29 @@ class BoundLinear(ObservedLinear):
 
 
 def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pattern of CSR features and labels (-1: hidden) that occur together."""
+    """Return the pattern of CSR features and labels (-1: hidden, or a mask of possible ones) that occur together."""
     n_features = features[0].shape[1]
     keys = []
     for matrix, each in zip(features, labels, strict=True):
         if not hasattr(matrix, "indptr"):
             raise InputError("observed_linear needs sparse features: CSR matrices or dicts; use 'linear' for dense ones.")
-        label = np.repeat(each, np.diff(matrix.indptr))
-        use = label >= 0
-        keys.append(np.unique(matrix.indices[use].astype(np.int64) * n_labels + label[use]))
+        row, label = _known(each)
+        sizes = np.diff(matrix.indptr)[row]
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        feature = matrix.indices[np.repeat(matrix.indptr[row], sizes) + within].astype(np.int64)
+        keys.append(np.unique(feature * n_labels + np.repeat(label, sizes)))
     pairs = np.unique(np.concatenate(keys))
     feature = pairs // n_labels
     ptr = np.searchsorted(feature, np.arange(n_features + 1))
     return ptr, pairs % n_labels
+
+
+def _known(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions and their possible labels; hidden ones are left out."""
+    if labels.ndim == 2:
+        return np.nonzero(labels.astype(bool) & ~labels.all(axis=1, keepdims=True))  # type: ignore[return-value]
+    rows = np.flatnonzero(labels >= 0)
+    return rows, labels[rows]
 
 
 @kernel

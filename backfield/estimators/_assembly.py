@@ -18,7 +18,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from backfield.data.label_sets import LabelSets
 from backfield.data.sequences import is_lazy
+from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.estimators._settings import Settings
 from backfield.graph import Graph
@@ -60,7 +62,7 @@ class Reader:
         with located(number):
             return self.structure.sample(x, self.names)
 
-    def pair(self, x: Any, y: Any, number: int) -> tuple[Instance, np.ndarray]:
+    def pair(self, x: Any, y: Any, number: int) -> tuple[Instance, np.ndarray | LabelSets]:
         """Return the instance and the flat labels of an example."""
         with located(number):
             sample = self.structure.sample(x, self.names)
@@ -75,18 +77,18 @@ class Survey:
     factors: Types = field(default_factory=dict)
     #: Labels that occur, sorted, hidden ones included; empty where all examples have masks.
     seen: list[np.ndarray] = field(default_factory=list)
-    #: Labelled variables of each example.
-    labelled: list[int] = field(default_factory=list)
+    #: Labelled variables of each example; where it has sets, their sizes, as a set of all classes says nothing.
+    labelled: list[int | np.ndarray] = field(default_factory=list)
     #: The largest label count of a variable, where X fixes it.
     largest: int = 0
 
     @classmethod
-    def of(cls, structure: Structure, pair: tuple[Instance, np.ndarray], number: int) -> Survey:
+    def of(cls, structure: Structure, pair: tuple[Instance, np.ndarray | LabelSets], number: int) -> Survey:
         """Survey one example."""
         sample, labels = pair
         with located(number):
             nodes, factors = ({each: {block: number} for each, block in found.items()} for found in structure.blocks(sample))
-        seen = np.unique(labels) if labels.ndim == 1 else labels[:0]
+        seen = _seen(labels)
         largest = structure.n_labels(sample) if structure.fixed_labels else 0
         return cls(nodes, factors, [seen], [_n_labelled(sample, labels)], largest)
 
@@ -98,6 +100,12 @@ class Survey:
         self.largest = max(self.largest, other.largest)
         self.seen = _merged(self.seen + other.seen)
         return self
+
+    def n_labelled(self, n_classes: int) -> list[int]:
+        """Return the number of variables of each example about which something is known."""
+        return [
+            each if isinstance(each, int) else int(((each > 0) & (each < n_classes)).sum()) for each in self.labelled
+        ]
 
     def types(self, kind: str) -> list[BlockSize]:
         """Return what each type of node or factor needs weights for, in the order of the types."""
@@ -119,7 +127,7 @@ class Surveyor:
     """Surveys examples by their numbers."""
 
     structure: Structure
-    pairs: Sequence[tuple[Instance, np.ndarray]]
+    pairs: Sequence[tuple[Instance, np.ndarray | LabelSets]]
 
     def survey(self, n_jobs: int) -> Survey:
         """Go through the examples once: on the workers of a cluster where they are lazy, else in threads."""
@@ -144,7 +152,7 @@ class Surveyor:
 
 def _merged(seen: list[np.ndarray]) -> list[np.ndarray]:
     """Return all labels that occur in one array, and the widest mask in another."""
-    flat = [each for each in seen if each.ndim == 1]
+    flat = [each for each in seen if each.ndim == 1 and len(each)] or [each for each in seen if each.ndim == 1]
     masks = [each for each in seen if each.ndim == 2]
     widest = sorted(masks, key=lambda mask: mask.shape[1])[-1:]
     return ([np.unique(np.concatenate(flat))] if flat else []) + widest
@@ -160,8 +168,16 @@ def _words(block: BlockSize) -> str:
     return f"{block.n_features} features" + ("" if block.n_outputs is None else f" and {block.n_outputs} outputs")
 
 
-def _n_labelled(sample: Instance, labels: np.ndarray) -> int:
-    """Return the number of variables about which something is known."""
+def _seen(labels: np.ndarray | LabelSets) -> np.ndarray:
+    if isinstance(labels, LabelSets):
+        return np.unique(labels.members)
+    return np.unique(labels) if labels.ndim == 1 else labels[:0]
+
+
+def _n_labelled(sample: Instance, labels: np.ndarray | LabelSets) -> int | np.ndarray:
+    """Return the number of variables about which something is known, or the sizes of their sets."""
+    if isinstance(labels, LabelSets):
+        return labels.sizes
     if labels.ndim == 1:
         return int(is_known(labels).sum())
     graph: Any = sample.graph
@@ -191,8 +207,10 @@ class Classes:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, labels: np.ndarray) -> np.ndarray:
-        """Return labels as positions, -1 = hidden; masks pass."""
+    def encode(self, labels: np.ndarray | LabelSets) -> np.ndarray:
+        """Return labels as positions, -1 = hidden, sets as a mask (n, L); masks pass."""
+        if isinstance(labels, LabelSets):
+            return self._encode_sets(labels)
         if labels.ndim == 2 or self.fixed:
             return labels
         hidden = ~is_known(labels)
@@ -206,6 +224,18 @@ class Classes:
                 f"the label {labels[unknown[0]].item()!r} is not among the classes {shown}; -1 means don't care."
             )
         return np.where(hidden, -1, position)
+
+    def _encode_sets(self, sets: LabelSets) -> np.ndarray:
+        sizes = sets.sizes
+        members = self.encode(sets.members) if len(sets.members) else np.empty(0, dtype=np.int64)
+        owner = np.repeat(np.arange(len(sets)), sizes)
+        if sizes.max(initial=0) <= 1:
+            labels = np.full(len(sets), -1, dtype=np.int64)
+            labels[owner] = members
+            return labels
+        mask = np.repeat((sizes == 0)[:, None], len(self), axis=1)
+        mask[owner, members] = True
+        return mask
 
     def known(self, labels: np.ndarray) -> np.ndarray:
         """Return the labels that are classes; others are refused with their example."""
@@ -255,6 +285,11 @@ class Learned:
         """Return which labels cannot follow each other, if there are such."""
         return self.reader.structure.rules(self.classes.values)
 
+    def check_decoder(self, decoder: Decoder) -> None:
+        """Refuse a decoder whose labels may break the rules."""
+        if self.rules is not None and not decoder.keeps_constraints:
+            raise InputError(f"the decoder {decoder!r} does not keep constraints; use 'map' or 'max_marginal'.")
+
     def graph(self, sample: Instance) -> Graph:
         """Return the graph of an instance; those of one key share one."""
         structure, count = self.reader.structure, len(self.classes)
@@ -271,14 +306,14 @@ class Assembler:
     settings: Settings
     learned: Learned
 
-    def labelled(self, pair: tuple[Instance, np.ndarray], x: Any, weight: float, number: int) -> Example:
+    def labelled(self, pair: tuple[Instance, np.ndarray | LabelSets], x: Any, weight: float, number: int) -> Example:
         """Return an example to learn from; ``x`` are its node features where they are not those of the instance."""
         sample, labels = pair
         example = self.example(sample, number, x)
         with located(number):
             target = self._target(sample, example.graph, self.learned.classes.encode(labels))
             if self.learned.rules is not None:
-                self.learned.rules.check(target.labeling.labels, self.learned.classes.values)
+                self.learned.rules.check(target.labeling, self.learned.classes.values)
         self.settings.objective.admit(target)
         return Example(example.graph, example.unary, example.factors, target, float(weight), example.forbidden)
 

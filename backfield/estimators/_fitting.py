@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.data.label_sets import LabelSets
 from backfield.data.packed import open_data
 from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
 from backfield.energies import ObservedLinear
@@ -28,7 +29,7 @@ from backfield.training.weights import WeightLayout
 
 #: (iteration, w, row of the trace) -> stop?
 Callback = Callable[[int, np.ndarray, dict[str, Any]], Any]
-Pairs = Sequence[tuple[Instance, np.ndarray]]
+Pairs = Sequence[tuple[Instance, np.ndarray | LabelSets]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +74,8 @@ def prepare(
         learned, features = _learn(settings, reader, pairs, survey, classes)
     weight = checked_sample_weight(sample_weight, len(pairs))
     examples = mapped(Assembler(settings, learned).labelled, pairs, features, weight)
-    return Preparation(
-        learned, examples, make_problem(settings, examples, learned.layout, survey.labelled, n_chunks), survey.labelled
-    )
+    labelled = survey.n_labelled(len(learned.classes))
+    return Preparation(learned, examples, make_problem(settings, examples, learned.layout, labelled, n_chunks), labelled)
 
 
 def fit(
@@ -92,6 +92,7 @@ def fit(
     """Learn the weights; ``show`` is entered around each callback with the model so far."""
     _ = settings.decoder  # refused before hours are spent, not after
     ready = prepare(settings, X, y, sample_weight, n_chunks=n_chunks)
+    ready.learned.check_decoder(settings.decoder)
     w = start_weights(settings, ready.examples, ready.learned.layout, ready.labelled, n_chunks)
     held_out = None
     if validation is not None:
@@ -233,12 +234,12 @@ class Rows:
     settings: Settings
     classes: Classes
 
-    def features(self, pair: tuple[Instance, np.ndarray], number: int) -> Any:
+    def features(self, pair: tuple[Instance, np.ndarray | LabelSets], number: int) -> Any:
         """Return the node features of an example."""
         with located(number):
             return node_features(pair[0], self.settings.dtype)
 
-    def labels(self, pair: tuple[Instance, np.ndarray], number: int) -> np.ndarray:
+    def labels(self, pair: tuple[Instance, np.ndarray | LabelSets], number: int) -> np.ndarray:
         """Return the positions of the labels of an example."""
         with located(number):
             return self.classes.encode(pair[1])

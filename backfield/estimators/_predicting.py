@@ -10,11 +10,11 @@ import numpy as np
 
 from backfield.api import infer
 from backfield.data.sequences import is_lazy
+from backfield.errors import InputError
 from backfield.estimators._assembly import Assembler, located
 from backfield.estimators._decode import decode, unary_marginals
 from backfield.graph import Potentials
 from backfield.graph.conditioning import evidence
-from backfield.graph.labeling import is_known
 from backfield.inference import Result
 from backfield.structures import Instance, Structure
 from backfield.training.execution.cluster import Cluster
@@ -62,11 +62,9 @@ class Predictor:
         x, y = pair
         sample = self.sample(x, number)
         with located(number):
-            truth = self._structure.flat(y, sample)
-            self.assembler.learned.classes.encode(truth)  # an unknown class is an error, not a wrong guess
-            found = self._structure.flat(self._predict(sample, number, proba=False)[0], sample)
-        known = is_known(truth)
-        return int((found[known] == truth[known]).sum()), int(known.sum())
+            truth = self.observed(y, sample)  # an unknown class is an error, not a wrong guess
+            found = self.observed(self._predict(sample, number, proba=False)[0], sample)
+            return _count_right(truth, found)
 
     def observed(self, given: Any, sample: Instance) -> np.ndarray:
         """Return labels to condition on, as positions."""
@@ -79,6 +77,7 @@ class Predictor:
 
     def _predict(self, sample: Instance, number: int, proba: bool) -> tuple[Any, Any]:
         settings, classes = self.assembler.settings, self.assembler.learned.classes
+        self.assembler.learned.check_decoder(settings.decoder)
         theta = self.theta(sample, number)
         found, p = decode(settings.decoder, settings.inference, theta, sample, settings.dtype, proba)
         if getattr(found, "ndim", 1) == 1 and theta.graph.n_labels is not None:
@@ -91,6 +90,17 @@ class Predictor:
 
     def _shaped(self, values: Any, sample: Instance) -> Any:
         return self._structure.shaped(values, sample)
+
+
+def _count_right(truth: np.ndarray, found: np.ndarray) -> tuple[int, int]:
+    """Return how many labels are right (one of a set is), and how many are known; all as positions."""
+    if truth.ndim == 1:
+        known = truth >= 0
+        return int((found[known] == truth[known]).sum()), int(known.sum())
+    if truth.dtype != bool or found.ndim != 1:
+        raise InputError(f"score needs labels or sets of labels, got {truth.dtype} of shape {truth.shape}.")
+    known = np.logical_not(truth.all(axis=1))
+    return int(truth[np.arange(len(found)), found][known].sum()), int(known.sum())
 
 
 def stream(answer: Callable[[Any, int], Any], X: Any, n_jobs: int, cluster: Cluster | None) -> Iterator[Any]:

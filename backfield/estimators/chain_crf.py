@@ -18,12 +18,15 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
     """A linear-chain conditional random field; parameters as in :class:`GridCRF`, but exact inference by default.
 
     X is a list of (T, F) arrays, CSR matrices, or lists of {feature: value} dicts or lists of names; y a list of sequences
-    of ints or strings (-1 or "" = hidden). A value of a dict is a number, or a string: {"word": "the"} has the feature
-    "word=the" (``separator``); or a list or dict of more of them, whose names follow after the separator.
+    of ints or strings (-1 or "" = hidden), or of sets of them: ``[{"B-PER", "O"}, "B-LOC", None]`` knows the first label in
+    part, the second exactly, and the third not at all; the likelihood sums over what is possible. A value of a dict is a
+    number, or a string: {"word": "the"} has the feature "word=the" (``separator``); or a list or dict of more of them, whose
+    names follow after the separator.
 
     ``constraints`` are transitions that cannot be, in learning and in prediction: "BIO", "BIOES", or a list of forbidden
-    pairs of labels (None: before the first position, after the last), {"forbidden": pairs} or {"allowed": pairs}. With
-    ``decoder="map"`` predicted sequences keep them; ``max_marginal`` chooses each label by itself.
+    pairs of labels (None: before the first position, after the last), {"forbidden": pairs} or {"allowed": pairs}. Predicted
+    sequences keep them: where the most probable labels of the positions do not, ``max_marginal`` takes the allowed sequence
+    with the largest product of marginals.
     """
 
     def predict_best(self, X: Any, k: int = 5) -> list[list[tuple[np.ndarray, float]]]:

@@ -160,6 +160,12 @@ class Potentials:
             return Potentials.from_flat(self.graph, unary_flat, self.factors_flat)
         return Potentials.from_groups(self.graph, unary_flat, [group.astype(unary_flat.dtype) for group in self._groups])
 
+    def possible(self) -> Potentials:
+        """Return potentials that are 0 where these are finite, and -inf elsewhere."""
+        theta = self if self.shared is not None else self.written_out()
+        values = theta.vector()
+        return theta.like(np.where(values > -np.inf, values.dtype.type(0), values))
+
     def vector(self) -> np.ndarray:
         """All numbers in one array: unary tables, then those of each group (tables; those and the scales of tied groups)."""
         if self._groups is None:

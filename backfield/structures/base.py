@@ -37,6 +37,7 @@ import numpy as np
 from backfield.data.codecs import ArrayCodec, Codec
 from backfield.data.format import Format
 from backfield.data.kinds import ArrayFile
+from backfield.data.label_sets import LabelSets
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.indices import checked_csr
@@ -138,8 +139,8 @@ class Structure(Component):
         factors = _blocks("factor", sample.factor_types, sample.n_factors, sample.factor_features, self.arity)
         return nodes, factors
 
-    def flat(self, y: Any, sample: Instance) -> np.ndarray:
-        """Return labels of an instance as (n,) values, or as an (n, L) mask of allowed labels or of probabilities."""
+    def flat(self, y: Any, sample: Instance) -> np.ndarray | LabelSets:
+        """Return the labels: (n,) values, an (n, L) mask of allowed labels or probabilities, or sets of values."""
         try:
             labels = np.asarray(y)
         except ValueError as error:

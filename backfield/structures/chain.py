@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix
 from backfield.data.codecs import Codec, TokenCodec, is_tokens
 from backfield.data.format import Format
 from backfield.data.kinds import ChainArrays, ColumnFile
+from backfield.data.label_sets import LabelSets, has_sets
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.structures.base import Instance, Structure
@@ -24,7 +25,8 @@ class Chain(Structure, name="chain"):
 
     The features of a position are a list of names, or a dict {name: value}, where a value is a number, or a text: {"word":
     "the"} is the feature "word=the" with ``separator`` "=". A list or dict as value has features of its own, whose names
-    follow after the separator. ``constraints`` are transitions that cannot be, see :mod:`backfield.structures.constraints`.
+    follow after the separator. A label may be None (hidden) or a set of possible ones. ``constraints`` are transitions that
+    cannot be, see :mod:`backfield.structures.constraints`.
     """
 
     separator: str = "="
@@ -66,6 +68,14 @@ class Chain(Structure, name="chain"):
         if x.ndim != 2 or x.shape[0] == 0:
             raise InputError(f"a sequence must have shape (T, F) with T >= 1, got {x.shape}.")
         return Instance((x.shape[0],), x.shape[0] - 1, x)
+
+    def flat(self, y: Any, sample: Instance) -> np.ndarray | LabelSets:
+        """Return the labels of a sequence, or sets of them."""
+        if not has_sets(y):
+            return super().flat(y, sample)
+        if len(y) != sample.n_variables:
+            raise InputError(f"there are {len(y)} labels and {sample.n_variables} positions; sizes must agree.")
+        return LabelSets.of(y)
 
     def rules(self, labels: np.ndarray) -> Rules | None:
         """Return what the constraints forbid."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.graph.labeling import Labeling
 
 _INSIDE = {"BIO": ("I",), "BIOES": ("I", "E")}  # they go on with a span
 _OPEN = {"BIO": ("B", "I"), "BIOES": ("B", "I")}  # a span may go on after them
@@ -52,8 +53,20 @@ class Rules:
         unary = np.concatenate([np.flatnonzero(self.start), np.flatnonzero(self.end) + (length - 1) * count])
         return Forbidden(np.unique(unary), self.table.reshape(-1))
 
-    def check(self, labels: np.ndarray, names: np.ndarray) -> None:
-        """Refuse known labels (as positions, -1: hidden) that break the rules."""
+    def check(self, labeling: Labeling, names: np.ndarray) -> None:
+        """Refuse known labels that break the rules, and sets from which no labels can be chosen that keep them."""
+        self._check_known(labeling.labels, names)
+        possible = labeling.allowed.reshape(-1, len(self.start))
+        reached = possible[0] & ~self.start
+        for t in range(len(possible)):
+            if t > 0:
+                reached = possible[t] & (reached[:, None] & ~self.table).any(axis=0)
+            if t == len(possible) - 1:
+                reached = reached & ~self.end
+            if not reached.any():
+                raise InputError(f"no labels that the known ones up to position {t} leave keep the constraints.")
+
+    def _check_known(self, labels: np.ndarray, names: np.ndarray) -> None:
         for t, (first, second) in enumerate(pairwise(labels.tolist())):
             if first >= 0 and second >= 0 and self.table[first, second]:
                 raise InputError(f"the labels {names[first]} -> {names[second]} at position {t + 1} break the constraints.")

@@ -17,16 +17,17 @@ from backfield import __version__
 from backfield.gradients import Truncated
 from backfield.graph import Graph
 from backfield.training.evaluators.general import Task
+from backfield.training.examples import Example
 from backfield.training.weights import Ridge
 
 
-def example_digests(task: Task, number: int) -> tuple[str, str, str]:
-    """Return digests of one example: graph and features, labels, weights."""
+def example_digests(task: Task, number: int) -> tuple[str, str, str, str]:
+    """Return digests of one example: graph and features, labels, weights, constraints."""
     example = task.examples[number]
     rows = [None if rows is None else (rows.index, rows.features) for rows in (*example.unary, *example.factors)]
     target = example.target
     if target is None:
-        return _digest(_graph(example.graph), rows), _digest(None), _digest(example.weight)
+        return _digest(_graph(example.graph), rows), _digest(None), _digest(example.weight), _forbidden(example)
     labeling = target.labeling
     mask = labeling.allowed if labeling.has_sets else None
     observed = None if target.observed is None else target.observed.allowed
@@ -34,12 +35,13 @@ def example_digests(task: Task, number: int) -> tuple[str, str, str]:
         _digest(_graph(example.graph), rows, observed),
         _digest(labeling.labels, mask, labeling.soft),
         _digest(example.weight, target.weights),
+        _forbidden(example),
     )
 
 
-def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, str, str]]) -> dict[str, str]:
+def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, str, str, str]]) -> dict[str, str]:
     """Return what a checkpoint holds: a text for each thing that must be the same, by name."""
-    features, labels, weights = (_digest(list(each)) for each in zip(*digests, strict=True))
+    features, labels, weights, constraints = (_digest(list(each)) for each in zip(*digests, strict=True))
     setting = task.setting
     gradient = "truncated" if isinstance(setting.gradient, Truncated) else repr(setting.gradient)  # whatever its memory
     return {
@@ -55,7 +57,13 @@ def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, 
         "examples": features,
         "labels": labels,
         "weights of examples": weights,
+        "constraints": constraints,
     }
+
+
+def _forbidden(example: Example) -> str:
+    forbidden = example.forbidden
+    return "none" if forbidden is None else _digest(forbidden.unary, forbidden.table)
 
 
 def _graph(graph: Graph) -> Any:
