@@ -103,9 +103,7 @@ class Survey:
 
     def n_labelled(self, n_classes: int) -> list[int]:
         """Return the number of variables of each example about which something is known."""
-        return [
-            each if isinstance(each, int) else int(((each > 0) & (each < n_classes)).sum()) for each in self.labelled
-        ]
+        return [each if isinstance(each, int) else int(((each > 0) & (each < n_classes)).sum()) for each in self.labelled]
 
     def types(self, kind: str) -> list[BlockSize]:
         """Return what each type of node or factor needs weights for, in the order of the types."""
