@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backfield.estimators import GridSample as GridSample
     from backfield.estimators import Sample as Sample
     from backfield.estimators import Scaled as Scaled
+    from backfield.estimators import VolumeCRF as VolumeCRF
     from backfield.estimators.model_file import load as load
     from backfield.graph import Graph as Graph
     from backfield.graph import Potentials as Potentials
@@ -39,7 +40,17 @@ _HOMES = {
     "backfield.api": ("find_map", "hessian_vector", "infer", "inference_gradient", "value_and_gradient"),
     "backfield.energies": ("Network",),
     "backfield.errors": ("ClusterError", "ConvergenceWarning", "InputError"),
-    "backfield.estimators": ("CRF", "ChainCRF", "Classifier", "GraphCRF", "GridCRF", "GridSample", "Sample", "Scaled"),
+    "backfield.estimators": (
+        "CRF",
+        "ChainCRF",
+        "Classifier",
+        "GraphCRF",
+        "GridCRF",
+        "GridSample",
+        "Sample",
+        "Scaled",
+        "VolumeCRF",
+    ),
     "backfield.estimators.model_file": ("load",),
     "backfield.data.packed": ("open_shards", "write_shards"),
     "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),

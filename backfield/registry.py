@@ -64,11 +64,16 @@ class Component:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, np.generic):
-        value = value.item()
-    return repr(value)
+    return repr(plain(value))
+
+
+def plain(value: Any) -> Any:
+    """Return numbers of numpy, also those in lists and tuples, as numbers of Python."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if type(value) in (list, tuple):
+        return type(value)(plain(each) for each in value)
+    return value
 
 
 def _same(value: Any, default: Any) -> bool:

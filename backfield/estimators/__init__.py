@@ -8,3 +8,4 @@ from backfield.estimators.crf import CRF as CRF
 from backfield.estimators.graph_crf import GraphCRF as GraphCRF
 from backfield.estimators.grid_crf import GridCRF as GridCRF
 from backfield.estimators.scaled import Scaled as Scaled
+from backfield.estimators.volume_crf import VolumeCRF as VolumeCRF

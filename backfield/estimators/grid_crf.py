@@ -8,9 +8,9 @@ from backfield.estimators.crf import CRF
 
 
 class GridCRF(CRF, structure="grid"):
-    """A conditional random field on the 4-connected grid of pixels.
+    """A conditional random field on the grid of pixels.
 
-    Minimises the mean loss per labelled pixel + ``l2`` |w|^2. Weights of horizontal and vertical edges are separate.
+    Minimises the mean loss per labelled pixel + ``l2`` |w|^2. Edges of each direction have weights of their own.
 
     Parameters
     ----------
@@ -46,6 +46,14 @@ class GridCRF(CRF, structure="grid"):
         Seed of everything random.
     verbose : int
         1 shows a progress bar on standard error.
+    neighbours : {4, 8}
+        Of a pixel: those beside, above and below it, or the diagonal ones, too.
+    offsets : list of (int, int), optional
+        Instead of ``neighbours``, the steps (down, right) to them: ``[(0, 1), (1, 0), (0, 3)]``.
+    spacing : (float, float), optional
+        Distance of rows and of columns. All edges then share one set of weights, which multiplies the inverse distance.
+    contrast : bool
+        The distance of the features of its two pixels is a feature of an edge.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ from backfield.estimators._model_text import check_blocks, check_settings, check
 from backfield.estimators.crf import CRF
 from backfield.estimators.crfsuite_model import from_crfsuite
 from backfield.limits import parse_json
-from backfield.registry import Component, get
+from backfield.registry import Component, get, plain
 from backfield.structures import Structure
 from backfield.training.weights import WeightLayout
 
@@ -228,8 +228,7 @@ def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarra
 def _json_value(key: str, value: Any) -> Any:
     if isinstance(value, Component) or is_module(value):
         return repr(value if isinstance(value, Component) else Network(value))
-    if isinstance(value, np.generic):
-        return value.item()
+    value = plain(value)
     try:
         json.dumps(value)
     except TypeError as error:

@@ -84,7 +84,7 @@ class Lattice:
         index = np.arange(self.n_variables).reshape(self.shape)
         pairs = []
         for offset in self.offsets:
-            ends = (index[_inside(self.shape, offset, end)].ravel() for end in (0, 1))
+            ends = (index[inside(self.shape, offset, end)].ravel() for end in (0, 1))
             pairs.append(np.stack(list(ends), axis=1))
         return np.concatenate(pairs)
 
@@ -115,7 +115,7 @@ class Lattice:
         return self.class_colours[np.ix_(*axes)].reshape(-1)
 
 
-def _inside(shape: tuple[int, ...], offset: Offset, end: int) -> tuple[slice, ...]:
+def inside(shape: tuple[int, ...], offset: Offset, end: int) -> tuple[slice, ...]:
     """Return where the first (0) or second (1) ends of an offset lie."""
     starts = (max(0, o if end else -o) for o in offset)
     return tuple(slice(start, start + max(0, n - abs(o))) for start, n, o in zip(starts, shape, offset, strict=True))

@@ -1,4 +1,4 @@
-"""Pixels of images, each joined to its four neighbours."""
+"""Pixels of images, each joined to its neighbours."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from backfield.data.format import Format
 from backfield.data.kinds import ImageArrays, ImageFolder
 from backfield.data.samples import GridSample
 from backfield.errors import InputError
-from backfield.graph import Graph
-from backfield.structures.base import Instance, Structure
+from backfield.graph.lattice import axes
+from backfield.structures.base import Instance
+from backfield.structures.lattice import Gridded
 
 
 @dataclass(frozen=True, repr=False)
-class Grid(Structure, name="grid"):
-    """Images: (H, W, F) arrays or :class:`GridSample` s; horizontal and vertical edges have weights of their own."""
+class Grid(Gridded, name="grid"):
+    """Images: (H, W, F) arrays or :class:`GridSample` s; edges of each direction have weights of their own."""
 
+    neighbours: Any = 4
+
+    n_axes: ClassVar[int] = 2
+    form: ClassVar[str] = "(H, W, F)"
     unit: ClassVar[tuple[str, str]] = ("image", "pixel")
     codec: ClassVar[Codec] = GridCodec()
     files: ClassVar[tuple[Format, ...]] = (ImageFolder(), ImageArrays())
@@ -31,28 +36,12 @@ class Grid(Structure, name="grid"):
 
     def sample(self, x: Any, names: dict[str, int] | None = None) -> Instance:
         """Return the instance of an image."""
-        edges = None
-        if isinstance(x, GridSample):
-            edges, x = (np.asarray(x.horizontal), np.asarray(x.vertical)), x.features
-        array = np.asarray(x)
-        if array.ndim == 2:
-            array = array[:, :, None]
-        if array.ndim != 3 or 0 in array.shape:
-            raise InputError(f"an image must have shape (H, W, F), got {array.shape}.")
-        height, width, count = array.shape
-        across, down = height * (width - 1), (height - 1) * width
-        return Instance(
-            (height, width),
-            across + down,
-            array.reshape(height * width, count),
-            None if edges is None else _edge_features(*edges, height, width),
-            factor_types=np.repeat([0, 1], [across, down]),
-        )
-
-    def graph(self, sample: Instance, n_labels: int) -> Graph:
-        """Return the grid."""
-        height, width = sample.shape
-        return Graph.grid(height, width, labels=n_labels)
+        if not isinstance(x, GridSample):
+            return super().sample(x, names)
+        if self.steps != axes(2):
+            raise InputError("a GridSample has features of horizontal and vertical edges; it needs a grid of 4 neighbours.")
+        array = self._array(x.features)
+        return self._instance(array, _edge_features(np.asarray(x.horizontal), np.asarray(x.vertical), *array.shape[:2]))
 
 
 def _edge_features(across: np.ndarray, down: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -80,6 +80,8 @@ def _packed(path: Path, with_labels: bool, structure: str | None) -> Data:
     packed_from = (data.preprocessing or {}).get("format")
     forms = [*part.files, ArrayFile()]
     like = next((form for form in forms if form.name == packed_from), forms[0])
+    if structure is not None and structure != part.name:  # with parameters that the folder was not packed with
+        data = replace(data, structure=repr(get("structures", structure)))
     return replace(data, format=PackedFolder(like), unit=like.unit or part.unit)
 
 

@@ -65,8 +65,14 @@ def edges(image):
     return RNG.normal(size=(height, width - 1, 2)), RNG.normal(size=(height - 1, width, 2))
 
 
+VOLUMES = [RNG.normal(size=size) for size in ((2, 3, 4, 2), (2, 3, 4, 2), (3, 1, 2, 2))]
+
 #: Structure -> examples.
 EXAMPLES = {
+    "grid(neighbours=8, contrast=True)": [IMAGES],
+    "volume": [VOLUMES],
+    "volume(neighbours=18, spacing=(1, 1, 5), contrast=True)": [VOLUMES],
+    "volume(offsets=[(0, 0, 1), (1, 0, -1)])": [[volume[..., 0] for volume in VOLUMES]],
     "grid": [IMAGES, [bf.GridSample(image, *edges(image)) for image in IMAGES]],
     "chain": [[RNG.normal(size=(length, 2)) for length in (4, 4, 1)]],
     "chain(separator=':')": [[[{"word": "a"}, {"word": "b"}], [["a"], ["b", "c"]], [{"word": "a", "size": 2.0}]]],
