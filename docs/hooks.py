@@ -40,6 +40,21 @@ GALLERY = {
 }
 #: Settings that say how a result came about, in this order; all others are folded away.
 SHOWN = ("quick", "commit", "machine")
+#: The papers, by the first letters of their experiments; all other experiments are our own.
+PAPERS = {
+    "d13-": "Domke 2013: learning through truncated inference",
+    "l13-": "Domke 2013: non-linear energies",
+    "s18-": "Shpakova, Bach and Osokin 2018: marginal perturb-and-MAP",
+    "k05-": "Kumar, August and Hebert 2005: approximate parameter learning",
+    "s11-": "Stoyanov, Ropson and Eisner 2011: risk of the whole pipeline",
+    "": "Questions of our own",
+}
+FOUND = (
+    "Each claim of the papers, a verdict, and our figure with the paper's in brackets. Figures are read from the committed "
+    "results when this page is built. *holds* means that the order of the methods and the size of the differences are the "
+    "paper's; *holds in part* and *does not hold here* say what is different. Pages of single results list every row and "
+    "every deviation."
+)
 #: The order of the page of the API: title -> names; all others come last.
 API = {
     "Learning": ("GridCRF", "ChainCRF", "GraphCRF", "GridSample", "Sample", "Classifier", "Network", "load"),
@@ -81,6 +96,7 @@ def pages() -> dict[str, str]:
     made = {"api/index.md": api_page(), "api/parts.md": parts_page(), "api/torch.md": torch_page(), "gallery.md": gallery()}
     names = sorted(path.stem for path in RESULTS.glob("*.json"))
     made["results/index.md"] = results_index([name for name in names if name != "bench"])
+    made["found.md"] = found_page()
     for name in names:
         made["speed.md" if name == "bench" else f"results/{name}.md"] = result_page(name)
     return made
@@ -116,16 +132,77 @@ def results_index(names: list[str]) -> str:
     """Return the page that lists all results."""
     intro = (
         "Every number here was printed by `backfield reproduce NAME --out docs/results` and is read from the committed JSON "
-        "when these pages are built. Where a paper prints a figure, it stands beside ours. Seconds are those of the command "
-        "that wrote the file, on a machine that did other work, too; cells that an earlier, stopped run had computed are "
-        "not in them."
+        "when these pages are built. Where a paper prints a figure, it stands beside ours. [What we found](../found.md) "
+        "puts the claims of the papers beside our figures. Seconds were taken on a machine that did other work, too. Files "
+        "written before November 2026 do not count cells that an earlier, stopped run had computed."
     )
     lines = ["# Results", "", intro, "", "| | experiment | rows | seconds |", "|---|---|---|---|"]
     for name in names:
         found = read(name)
         note = " (a quick run)" if found["settings"].get("quick") else ""
         lines.append(f"| [{name}]({name}.md) | {title(name)}{note} | {len(found['rows'])} | {number(found['seconds'])} |")
+    lines += ["", "## Not run yet", ""]
+    lines += [f"- {name}: {experiment(name).title}" for name in experiments() if name not in names]
+    lines += [f"- {name}: {len(left_out(name))} cells of its table" for name in names if left_out(name)]
     return "\n".join(lines) + "\n"
+
+
+def left_out(name: str) -> list[str]:
+    """Return the cells of a table that were not run."""
+    return list(read(name)["settings"].get("left_out") or [])
+
+
+def experiments() -> list[str]:
+    """Return the names of all experiments, run or not."""
+    from backfield_papers import names
+
+    return names()
+
+
+def experiment(name: str) -> Any:
+    """Return an experiment of the papers' package."""
+    from backfield_papers._base import lookup
+
+    return lookup(name)
+
+
+def found_page() -> str:
+    """Return the page with the claims of the papers and what we found."""
+    from backfield_papers._accounts import ACCOUNTS, quote
+
+    lines = ["# What we found", "", FOUND, ""]
+    for paper, heading in PAPERS.items():
+        lines += [f"## {heading}", "", "| | claim | verdict | ours |", "|---|---|---|---|"]
+        for name in [name for name in ACCOUNTS if name.startswith(paper) or (paper == "" and name[:4] not in PAPERS)]:
+            account = ACCOUNTS[name]
+            run = (RESULTS / f"{name}.json").exists()
+            link = f"[{name}](results/{name}.md)" if run else name
+            found = quote(account.found, read(name)["rows"]) if run else account.found
+            data = f" *Data: {account.substitute}.*" if account.substitute else ""
+            lines.append(f"| {link} | {account.claim}{data} | {account.verdict} | {found} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def in_words(name: str) -> list[str]:
+    """Return the paragraphs of a result's page that say what was claimed, what was found and what differs."""
+    from backfield_papers._accounts import account, quote
+
+    if name == "bench":
+        return []
+    said, rows = account(name), read(name)["rows"]
+    lines = [f"**Data: {said.substitute}.**", ""] if said.substitute else []
+    lines += [f"**Claim.** {said.claim}", "", f"**Found ({said.verdict}).** {quote(said.found, rows)}", ""]
+    differences = experiment(name).differences()
+    if differences:
+        lines += ['!!! note "How this differs from the paper"', "", *(f"    - {note}" for note in differences), ""]
+    commits = read(name)["settings"].get("commits_of_cells")
+    if commits:
+        lines += [
+            f"The cells were computed with {len(commits)} commits: {', '.join(f'`{each[:8]}`' for each in commits)}.",
+            "",
+        ]
+    return lines
 
 
 def result_page(name: str) -> str:
@@ -135,8 +212,9 @@ def result_page(name: str) -> str:
     pictures = pictures_of(name)
     command = "backfield bench --json" if name == "bench" else f"backfield reproduce {name} --out docs/results"
     settings = found.get("settings") or {key: value for key, value in found.items() if key != "rows"}
-    took = f", {number(found['seconds'])} seconds" if "seconds" in found else ""
-    lines = [f"# {title(name)}", "", f"`{command}`{took}.", ""]
+    whole = "seconds" in found and "commits_of_cells" not in settings  # else earlier runs computed most of the cells
+    took = f", {number(found['seconds'])} seconds" if whole else ""
+    lines = [f"# {title(name)}", "", f"`{command}`{took}.", "", *in_words(name)]
     lines += [f"![{title(name)}]({folder}{picture.name})\n" for picture in pictures]
     cases: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:

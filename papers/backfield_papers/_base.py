@@ -13,15 +13,19 @@ run that was stopped goes on where it was.
 
 from __future__ import annotations
 
+import inspect
 import json
 import multiprocessing
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from backfield.errors import InputError
@@ -40,6 +44,8 @@ class Context:
     partial: Path | None = None
     #: Compute no cell: take those that are done.
     so_far: bool = False
+    #: When this run began; tells its cells from those of earlier runs.
+    started: float = field(default_factory=time.time)
 
     def cell(self, key: str, compute: Callable[[], Any]) -> Any:
         """Return ``compute()``, which must be plain JSON, or what an earlier, unfinished run kept under ``key``."""
@@ -48,10 +54,12 @@ class Context:
             if self.so_far:
                 raise InputError(f"{key!r} is not done yet and cannot be left out; run without --so-far.")
             self.progress(key)
+            start = time.perf_counter()
             value = compute()
             if self.partial is not None:
+                entry = {"quick": self.quick, "commit": commit(), "started": self.started, "key": key}
+                entry |= {"seconds": time.perf_counter() - start, "value": value}
                 with self.partial.open("a") as file:
-                    entry = {"quick": self.quick, "commit": _commit(), "key": key, "value": value}
                     file.write(json.dumps(entry) + "\n")
             return value
         return kept[key]["value"]
@@ -81,6 +89,12 @@ class Context:
     def commits(self) -> list[str]:
         """Return the commits that kept cells were computed with."""
         return sorted({str(entry["commit"]) for entry in self._kept().values()})
+
+    def earlier_seconds(self) -> float:
+        """Return the seconds that cells of earlier, stopped runs took."""
+        return float(
+            sum(entry.get("seconds", 0.0) for entry in self._kept().values() if entry.get("started") != self.started)
+        )
 
     def _kept(self) -> dict[str, dict[str, Any]]:
         if self.partial is None or not self.partial.exists():
@@ -113,6 +127,28 @@ class Experiment:
     name: str
     title: str
     run: Callable[[Context], Outcome]
+
+    def differences(self) -> list[str]:
+        """Return the notes "Differs from ..." of the experiment's module and of the private modules that it uses."""
+        return [note for module in _used_modules(self.run.__module__) for note in _notes(module)]
+
+
+def _used_modules(name: str) -> list[ModuleType]:
+    """Return a module of this package and the private ones that it imports, itself first."""
+    found = [sys.modules[name]]
+    for module in found:  # grows while it is walked through
+        source = inspect.getsource(module)
+        for used in re.findall(r"^from backfield_papers(?:\.(_\w+))? import (\w+)", source, re.MULTILINE):
+            private = sys.modules.get(f"backfield_papers.{used[0] or used[1]}")
+            if private is not None and private not in found and private.__name__ != __name__:
+                found.append(private)
+    return found
+
+
+def _notes(module: ModuleType) -> list[str]:
+    pattern = r"^ *# (Differs from .*(?:\n *#(?! Differs from).*)*)"
+    found = re.findall(pattern, inspect.getsource(module), re.MULTILINE)
+    return [re.sub(r"\s*\n *# ?", " ", note).replace("``", "`").strip() for note in found]
 
 
 _REGISTRY: dict[str, Experiment] = {}
@@ -156,7 +192,7 @@ def reproduce(name: str, context: Context) -> tuple[dict[str, Any], Outcome]:
     settings = {"quick": context.quick, "title": found.title, **provenance(), **outcome.settings}
     if len(commits := context.commits()) > 1:  # the run was stopped, the sources changed, the run went on
         settings["commits_of_cells"] = commits
-    seconds = round(time.perf_counter() - start, 3)
+    seconds = round(time.perf_counter() - start + context.earlier_seconds(), 3)
     return {"name": name, "settings": settings, "seconds": seconds, "rows": outcome.rows}, outcome
 
 
@@ -164,10 +200,11 @@ def provenance() -> dict[str, Any]:
     """Return the version, and the commit of the sources where they are in a git repository."""
     from backfield import __version__
 
-    return {"version": __version__, "commit": _commit()}
+    return {"version": __version__, "commit": commit()}
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """Return the commit of the sources, with a mark if they were changed; None outside of a repository."""
     import backfield
 
     sources = [str(Path(__file__).parent), str(Path(backfield.__file__).parent)]
@@ -187,9 +224,11 @@ def _commit() -> str | None:
 
 
 def need_data(context: Context, what: str) -> Path:
-    """Return the folder of data, or say what has to be there."""
+    """Return the folder of data (``--data`` itself, or the folder of that name in it), or say what has to be there."""
     if context.data is None:
         raise InputError(f"this experiment needs --data DIR with {what}.")
+    if (inside := context.data / what.split("/")[0]).is_dir():
+        return inside
     if not context.data.is_dir():
         raise InputError(f"{context.data} is not a folder; --data DIR holds {what}.")
     return context.data

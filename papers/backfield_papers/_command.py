@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from backfield_papers import Outcome
 
 MAX_CELL = 40
+#: Where results are kept in this repository.
+RESULTS = Path("docs/results")
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which one, such as d13-fig3.")],
+    name: Annotated[str | None, typer.Argument(help="Which one, such as d13-fig3; without it, all are listed.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the data, for experiments that need some.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run; the settings say so.")] = False,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write settings and rows there.")] = None,
@@ -24,10 +26,68 @@ def reproduce(
         Path | None, typer.Option(help="Write NAME.json and the pictures into this folder; a stopped run goes on there.")
     ] = None,
     so_far: Annotated[bool, typer.Option("--so-far", help="Write the cells of a stopped run; compute none.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run every experiment, one after the other; needs --out.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With --all: skip what is done, go on with what was stopped.")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show how far each experiment is; compute none.")] = False,
     n_jobs: Annotated[int, typer.Option(min=1, help="Threads over examples, or processes over cells.")] = 1,
     cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER_HELP} Fits of estimators go there.")] = None,
 ) -> None:
     """Measure a table or figure of the papers again and print it beside theirs."""
+    from backfield.errors import InputError
+
+    if status or (name is None and not everything):
+        return _list(RESULTS if out is None else out, status)
+    if everything:
+        if name is not None or quick or so_far or as_json is not None:
+            raise InputError("--all takes --data, --out and --resume only.")
+        return _run_all(data, RESULTS if out is None else out, resume)
+    assert name is not None
+    if resume:
+        raise InputError("--resume belongs to --all; a stopped run of one experiment goes on with the same --out.")
+    _run_one(name, data, quick, as_json, out, so_far, n_jobs, cluster)
+
+
+def _list(out: Path, status: bool) -> None:
+    """Print the experiments: their titles, or how far they are."""
+    from rich import box
+    from rich.table import Table
+
+    from backfield.cli._console import console
+    from backfield_papers._base import lookup
+    from backfield_papers._campaign import status as progress_of_all
+
+    table = Table(box=box.SIMPLE)
+    for column in ("experiment", "state", "") if status else ("experiment", "what it measures"):
+        table.add_column(column)
+    for each in progress_of_all(out):
+        table.add_row(each.name, *((each.state, each.detail) if status else (lookup(each.name).title,)))
+    console().print(table)
+
+
+def _run_all(data: Path | None, out: Path, resume: bool) -> None:
+    from backfield.cli._console import console
+    from backfield_papers._campaign import run_all
+
+    _check_targets(None, out)
+    failed = run_all(data, _folder(out), resume, lambda message: console().print(message))
+    if failed:
+        raise RuntimeError(f"these experiments failed, the others are done: {', '.join(failed)}")
+
+
+def _run_one(
+    name: str,
+    data: Path | None,
+    quick: bool,
+    as_json: Path | None,
+    out: Path | None,
+    so_far: bool,
+    n_jobs: int,
+    cluster: str | None,
+) -> None:
     import json
 
     from rich.console import Console
