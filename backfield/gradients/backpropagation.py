@@ -31,7 +31,10 @@ class Backpropagation(Gradient, name="backpropagation"):
         if not (isinstance(self.tol, int | float) and 0 < self.tol < np.inf):
             raise InputError(f"backpropagation: tol must be a positive number, got {self.tol!r}.")
 
-    def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
+    def through_iterations(
+        self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool
+    ) -> Outcome:
+        """Return the loss at ``theta`` and its derivative."""
         engine = method.bind(theta)
         state = engine.init()
         run = method.result(engine, state, method.iterate(engine, state))

@@ -46,9 +46,12 @@ class Gradient(Component):
         if isinstance(method, ExactInference):
             return exactly(method, theta, loss)
         assert isinstance(method, IterativeInference)
-        return self._differentiate(method, theta, loss, cliques)
+        return self.through_iterations(method, theta, loss, cliques)
 
-    def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
+    def through_iterations(
+        self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool
+    ) -> Outcome:
+        """Return the same through the engine of an iterative method: what a strategy implements."""
         raise NotImplementedError
 
     def check(self, method: Inference) -> None:

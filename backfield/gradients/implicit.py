@@ -51,7 +51,10 @@ class Implicit(Gradient, name="implicit"):
                 "use system='matrix_free' or the gradient 'truncated'."
             )
 
-    def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
+    def through_iterations(
+        self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool
+    ) -> Outcome:
+        """Return the loss at ``theta`` and its derivative."""
         engine = method.bind(theta)
         state = engine.init()
         run = method.result(engine, state, method.iterate(engine, state))

@@ -28,7 +28,10 @@ class Truncated(Gradient, name="truncated"):
         if not (isinstance(self.memory, int) and self.memory > 0):
             raise InputError(f"truncated: memory must be a positive number of bytes, got {self.memory!r}.")
 
-    def _differentiate(self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
+    def through_iterations(
+        self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool
+    ) -> Outcome:
+        """Return the loss at ``theta`` and its derivative."""
         engine = method.bind(theta)
         tape = Tape(engine, method, self.memory)
         mu = engine.marginals(tape.last, factors=cliques)

@@ -252,6 +252,11 @@ class Graph:
         return first if self.labels.strides == (0,) or (self.labels == first).all() else None
 
     @property
+    def is_lattice(self) -> bool:
+        """Whether it is a grid with factors of more than one offset: those of one are chains."""
+        return self.lattice is not None and self.lattice.n_covers > 1
+
+    @property
     def is_pairwise(self) -> bool:
         """Whether every factor has two variables and all variables share a label count."""
         return self.n_labels is not None and (self.arity == 2 or self.n_factors == 0)

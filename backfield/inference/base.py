@@ -131,7 +131,7 @@ class IterativeInference(Inference):
 
     def bind(self, theta: Potentials) -> Engine:
         """Bind the method to any ``theta``; variables with one possible label are set apart (see ``graph.clamping``)."""
-        clamp = clamp_of(theta)
+        clamp = None if theta.known_finite else clamp_of(theta)
         if clamp is None:
             return self.engine(theta)
         plain = clamp.apply(theta)

@@ -40,14 +40,13 @@ class Schedule(NamedTuple):
 
 def resolve(graph: Graph, schedule: str) -> str:
     """Return the schedule that ``auto`` means on this graph: *lattice* on grids, else *sequential*."""
-    is_lattice = graph.lattice is not None and graph.lattice.n_covers > 1
-    if schedule == "lattice" and not is_lattice:
+    if schedule == "lattice" and not graph.is_lattice:
         # A grid of one row or column is a chain: its own order is the exact one.
         if graph.lattice is not None:
             return "sequential"
         raise InputError("schedule='lattice' needs a graph made by Graph.grid; use 'sequential'.")
     if schedule == "auto":
-        return "lattice" if is_lattice else "sequential"
+        return "lattice" if graph.is_lattice else "sequential"
     return schedule
 
 

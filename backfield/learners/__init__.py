@@ -1,7 +1,7 @@
 """Move w: value and gradient of a problem -> weights."""
 
-from backfield.learners._run import Fit as Fit
 from backfield.learners.ascent import Ascent as Ascent
+from backfield.learners.base import Fit as Fit
 from backfield.learners.base import Incremental as Incremental
 from backfield.learners.base import Learner as Learner
 from backfield.learners.frank_wolfe import FrankWolfe as FrankWolfe

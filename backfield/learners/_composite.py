@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.learners._run import Callback, Fit, Row
-from backfield.learners.base import Learner
+from backfield.learners.base import Callback, Fit, Learner, Row
 from backfield.training.protocols import Minimisable
 
 

@@ -20,7 +20,7 @@ from backfield.graph.labeling import factor_entries, one_hot
 from backfield.inference.conditioned import infer_given
 from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
-from backfield.learners._vectors import dot
+from backfield.learners.base import dot
 from backfield.objectives.base import argmax_labels
 from backfield.objectives.max_margin import margin
 from backfield.oracles import OracleFunction

@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 
 from backfield.energies.linear import Constant, Linear, Zero
 from backfield.errors import InputError
-from backfield.learners._vectors import project
+from backfield.learners.base import project
 from backfield.training.evaluators import Task
 from backfield.training.protocols import HasExamples, Minimisable
 from backfield.training.weights import Block

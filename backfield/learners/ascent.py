@@ -26,9 +26,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners._vectors import norm, project
-from backfield.learners.base import Learner, number, whole
+from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, project, whole
 from backfield.training.protocols import Evaluation, Minimisable
 
 KEEP = ("fewest", "votes", "last")
@@ -78,7 +76,8 @@ class Ascent(Learner, name="ascent"):
         if self.keep not in KEEP:
             raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; got {self.keep!r}.")
 
-    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        """Minimise from ``w`` or from what was restored."""
         state = AscentState(project(problem, w)) if restored is None else AscentState.unpack(*restored)
         if restored is None:
             run.mark(state)

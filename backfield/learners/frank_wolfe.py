@@ -35,9 +35,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._projection import Projection, check_name, projection_of
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners._vectors import dot
-from backfield.learners.base import Learner, number, whole
+from backfield.learners.base import Ending, Learner, Restored, Run, dot, number, whole
 from backfield.training.margin import Plane
 from backfield.training.protocols import HasExamples, HasOracle
 
@@ -105,7 +103,8 @@ class FrankWolfe(Learner, name="frank_wolfe"):
         if not problem.l2 > 0:
             raise InputError(f"frank_wolfe needs l2 > 0, got {problem.l2!r}: without it there is no dual.")
 
-    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        """Minimise from ``w`` or from what was restored."""
         dual = _Dual(self, problem, projection_of(self.name, self.projection, problem))
         at = DualState.start(problem) if restored is None else DualState.unpack(*restored)
         if restored is None:

@@ -2,7 +2,8 @@
 
     d = -H g,  H from the last pairs s = w' - w, y = g' - g by the two-loop recursion;  w' = w + a d, a by strong Wolfe
 
-H starts from the last pair's scale times a metric of the features, or the identity (``precondition=False``).
+H starts from the last pair's scale times a metric of the features (:func:`feature_metric`), or the identity
+(``precondition=False``).
 A bad direction (no descent, or a line search without a decrease) starts the history anew at a fresh gradient, as in
 [D13] §8.4; a second failure in a row ends the fit. The doubling schedule is that of [D13] §8.4: ``max_iter`` iterations on
 a few examples, then twice the examples and half the iterations, until all are in. Cost per iteration: about one evaluation
@@ -13,19 +14,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from backfield.errors import InputError
 from backfield.learners._line_search import Trial, wolfe_search
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners._vectors import dot, norm
-from backfield.learners.base import Learner, number, whole
-from backfield.learners.feature_metric import Metric, feature_metric, identity
-from backfield.training.protocols import Evaluation, HasValue, Minimisable
+from backfield.learners.base import Ending, Learner, Restored, Run, dot, norm, number, whole
+from backfield.training.protocols import Evaluation, HasGram, HasValue, Minimisable
 
+#: v -> H0 v
+Metric = Callable[[np.ndarray], np.ndarray]
+#: Share of each feature's curvature that is added to it, so that features that say the same have a solution without a ridge.
+_REDUNDANT = 1e-8
 #: Iterations without a new lowest value or gradient norm after which rounding has won.
 _STALLED = 20
 #: Pairs with less curvature than this times |s| |y| are not kept.
@@ -55,7 +59,7 @@ class LBFGS(Learner, name="lbfgs"):
     doubling_first
         Examples of the first stage of the doubling schedule; 0: all examples from the start.
     precondition
-        Measure weights by the second moments of their features (``learners/feature_metric.py``): a half to a third of the
+        Measure weights by the second moments of their features (:func:`feature_metric`): a half to a third of the
         iterations where features are correlated or have different scales, for one pass over them before the first.
     """
 
@@ -91,7 +95,8 @@ class LBFGS(Learner, name="lbfgs"):
             for k in range(n_stages)
         ]
 
-    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        """Minimise from ``w`` or from what was restored."""
         stages = self.stages(problem.n_examples)
         metric = feature_metric(problem) if self.precondition else identity
         functions = [StageFunction(problem, n, run.seed, metric) for n, _ in stages]
@@ -296,3 +301,46 @@ def quasi_newton_direction(gradient: np.ndarray, pairs: tuple[_Pair, ...], metri
     for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
         q += np.multiply(s, alpha - rho * dot(y, q), out=scaled)
     return q
+
+
+def identity(v: np.ndarray) -> np.ndarray:
+    """Return v: the metric of weights that are measured by themselves."""
+    return v
+
+
+def feature_metric(problem: Minimisable) -> Metric:
+    """Return v -> H0 v, the curvature that features alone give: a metric in which few iterations go a long way.
+
+        H0 = (p (1 - p) X'X / n + 2 l2)^-1 for each block of the layout and each of its K outputs,  p = 1 / K
+
+    This is the inverse second derivative of logistic regression at w = 0, without its terms between outputs: X are the rows
+    of a block over all examples, n is what the objective is divided by. Cost: one pass over the features and F^3 / 3 for
+    each block; an application costs F^2 K. Where one block has no X'X (networks, features by the thousand, squares that
+    overflow) all weights keep their own metric: blocks of different metrics would not go together. (The diagonal of X'X
+    alone does not help taggers.)
+    """
+    if not isinstance(problem, HasGram):
+        return identity
+    solvers = []
+    for start, stop, n_outputs, gram, l2 in problem.grams():
+        if gram is None or not np.isfinite(gram).all():
+            return identity
+        p = 1 / n_outputs
+        solvers.append((start, stop, len(gram), _solver((p * (1 - p) / problem.size) * gram, 2 * l2)))
+
+    def apply(v: np.ndarray) -> np.ndarray:
+        out = np.empty_like(v)
+        for start, stop, n_rows, solve in solvers:
+            out[start:stop] = solve(v[start:stop].reshape(n_rows, -1)).reshape(-1)
+        return out
+
+    return apply
+
+
+def _solver(curvature: np.ndarray, ridge: float) -> Metric:
+    """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter."""
+    matrix = curvature + ridge * np.eye(len(curvature))
+    scale = np.sqrt(np.diagonal(matrix))[:, None]
+    scale[scale == 0] = 1.0  # a feature that is always 0
+    factor = cho_factor(matrix / (scale * scale.T) + _REDUNDANT * np.eye(len(matrix)), lower=True)
+    return lambda v: np.asarray(cho_solve(factor, v / scale) / scale)

@@ -28,8 +28,7 @@ import numpy as np
 from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners.base import Learner, number, whole
+from backfield.learners.base import Ending, Learner, Restored, Run, number, whole
 from backfield.oracles import OracleFunction, checked_fit, objective
 from backfield.registry import get
 from backfield.training.examples import Rows
@@ -77,7 +76,7 @@ class OracleDescent(Learner, name="oracle_descent"):
         number(self.name, "eps", self.eps, 0.0, open_=True)
         number(self.name, "tol", self.tol, 0.0)
 
-    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Fit the functions of all blocks; they are left in the energies of the problem's layout."""
         if isinstance(run.validation, HasExamples):
             run.validation.distribute(None)  # the functions are here
@@ -104,7 +103,7 @@ class OracleDescent(Learner, name="oracle_descent"):
             return Ending(w, True, f"the last round lowered the value by less than tol={self.tol:g} of it")
         return Ending(w, False, f"stopped after n_rounds={self.n_rounds} rounds")
 
-    def _reopen(self, problem: Any, run: Run, restored: Restored) -> None:
+    def reopen(self, problem: Any, run: Run, restored: Restored) -> None:
         """Put the functions of a finished fit into the energies."""
         descent = _Descent(self, problem)
         descent.restore(run, *restored)

@@ -18,11 +18,8 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._line_search import Trial
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners._vectors import dot, norm
-from backfield.learners.base import Learner, number, whole
-from backfield.learners.feature_metric import identity
-from backfield.learners.lbfgs import LBFGSState, StageFunction, quasi_newton_direction, trace_row
+from backfield.learners.base import Ending, Learner, Restored, Run, dot, norm, number, whole
+from backfield.learners.lbfgs import LBFGSState, StageFunction, identity, quasi_newton_direction, trace_row
 from backfield.training.protocols import HasValue, Minimisable
 
 #: Share of the decrease that the slope promises (Armijo's condition).
@@ -64,7 +61,8 @@ class OWLQN(Learner, name="owlqn"):
         number(self.name, "l1", self.l1, 0)
         number(self.name, "tol", self.tol, 0)
 
-    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        """Minimise from ``w`` or from what was restored."""
         function = StageFunction(problem, problem.n_examples, run.seed, identity)
         if restored is None:
             state = self._first(w, function)

@@ -31,8 +31,7 @@ from backfield.graph.labeling import as_labeling, one_hot
 from backfield.inference.conditioned import Conditioned
 from backfield.inference.sampling.perturb_and_map import PerturbAndMap
 from backfield.learners._composite import Composite, Parts, stopped
-from backfield.learners._run import Fit
-from backfield.learners.base import number, whole
+from backfield.learners.base import Fit, number, whole
 from backfield.map_solvers.auto import solve
 from backfield.objectives import MarginalPerturbAndMap, MaxMargin, Objective, PerturbAndMapLikelihood, SaddlePoint
 from backfield.objectives.base import Target, argmax_labels, balanced

@@ -21,9 +21,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._projection import Projection, check_name, projection_of
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners._vectors import norm
-from backfield.learners.base import Learner, number, whole
+from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, whole
 from backfield.training.execution import one_blas_thread
 from backfield.training.protocols import Evaluation, HasExamples, Minimisable
 
@@ -196,7 +194,8 @@ class SGD(Learner, name="sgd"):
     def _l2(self, problem: Minimisable) -> float:
         return float(problem.l2 if self.l2 is None else self.l2)
 
-    def _minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        """Minimise from ``w`` or from what was restored."""
         project = projection_of(self.name, self.projection, problem)
         if restored is None:
             at = SGDProgress(project(w), SGDState(average_from=self._steps(problem) // 2))

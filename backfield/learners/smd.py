@@ -17,9 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners._run import Ending, Restored, Run
-from backfield.learners._vectors import norm, project
-from backfield.learners.base import Learner, number, whole
+from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, project, whole
 from backfield.learners.sgd import step_seed
 from backfield.training.protocols import Evaluation, HasHessianVector
 
@@ -60,7 +58,8 @@ class SMD(Learner, name="smd"):
         number(self.name, "mu", self.mu, 0)
         number(self.name, "lambda_", self.lambda_, 0, np.nextafter(1, 2))
 
-    def _minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+    def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
+        """Minimise from ``w`` or from what was restored."""
         if restored is None:
             at = SMDState(project(problem, w), np.full(len(w), self.eta0), np.zeros(len(w)))
             run.mark(at)

@@ -20,8 +20,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._composite import Composite, Parts, stopped
-from backfield.learners._run import Fit
-from backfield.learners.base import Learner, number, whole
+from backfield.learners.base import Fit, Learner, number, whole
 from backfield.objectives import get_objective
 from backfield.registry import get
 from backfield.training.protocols import HasExamples, Minimisable

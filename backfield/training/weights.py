@@ -105,8 +105,11 @@ class WeightLayout:
 
     def start(self) -> np.ndarray:
         """Return the weights to start from: zero, or those that a network has."""
-        parts = [b.energy.start(b.n_features, b.n_outputs, b.intercept) for b in self.blocks]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        w = np.zeros(self.n_weights)
+        for block in self.blocks:
+            if not block.energy.linear:
+                w[block.start : block.stop] = block.energy.start(block.n_features, block.n_outputs, block.intercept)
+        return w
 
     def forget(self) -> None:
         """Drop what energies keep for a way back that will not come."""

@@ -1,6 +1,6 @@
 """Count the modules of backfield that one ``GridCRF.fit`` passes, from the call to the kernels and back.
 
-    python benchmarks/module_count.py [--model grid|chain|graph] [--limit 25]
+    python -m backfield_benchmarks.module_count [--model grid|chain|graph] [--limit 25]
 
 A module counts if one of its Python functions is called between the call of ``fit`` and its return (``sys.setprofile``;
 imports that happen meanwhile do not count, nor do kernels, which are no Python). Exits with 1 above ``--limit``.
@@ -20,8 +20,6 @@ import numpy as np
 import backfield as bf
 
 ROOT = Path(bf.__file__).parent
-#: Code that is no call of a function: the body of a module or class, and what dataclasses generate.
-_BODIES = ("<module>", "<lambda>")
 
 
 def modules_of(call: Any) -> Counter[str]:
@@ -44,8 +42,10 @@ def modules_of(call: Any) -> Counter[str]:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a call belongs to an import: a module's or a class's body, or what these call."""
+    """Whether a call belongs to an import: a module's or a class's body, or what these or the import itself call."""
     while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
         if frame.f_code.co_name == "<module>":
             return Path(frame.f_code.co_filename).is_relative_to(ROOT)
         frame = frame.f_back

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 import backfield as bf
 from backfield import Graph
 from backfield.inference import BruteForce, LoopyBP, MeanField, TreeReweighted
-from backfield.inference.message_passing.rho import counting_numbers, from_trees
+from backfield.inference.message_passing.tree_reweighted import counting_numbers, from_trees
 from tests.contracts import strategies
 from tests.models import enumerate_model, random_graph, random_potentials
 

@@ -9,7 +9,7 @@ from backfield.energies import Constant, Linear, Network
 from backfield.errors import InputError
 from backfield.estimators import ChainCRF, GridCRF
 from backfield.learners import LBFGS
-from backfield.learners.feature_metric import feature_metric
+from backfield.learners.lbfgs import feature_metric
 
 PLAIN = ", precondition=False"
 
@@ -33,9 +33,9 @@ def test_is_the_inverse_of_the_second_derivative_of_binary_logistic_regression()
     seen = []
 
     class Spy(LBFGS):
-        def _minimise(self, problem, w, run, restored):
+        def minimise(self, problem, w, run, restored):
             seen.append(problem)
-            return super()._minimise(problem, w, run, restored)
+            return super().minimise(problem, w, run, restored)
 
     fit(x, y, Spy(max_iter=1), unary="plus_minus", pairwise="zero", loss="surrogate_likelihood", inference="exact")
     (problem,) = seen

@@ -27,9 +27,9 @@ def problems_of(model, X, Y):
     seen = []
 
     class Spy(LBFGS):
-        def _minimise(self, problem, w, run, restored):
+        def minimise(self, problem, w, run, restored):
             seen.append(problem)
-            return super()._minimise(problem, w, run, restored)
+            return super().minimise(problem, w, run, restored)
 
     model.set_params(learner=Spy(max_iter=1)).fit(X, Y)
     return seen

@@ -4,6 +4,8 @@
 
 (18), with beliefs as in the theorem below it. Cost O(table) per message. With rho from a distribution over acyclic
 subsets of factors, log Z is bounded from above at convergence.
+
+The counting numbers rho_c are one number, one per factor, or come from acyclic subsets of factors (:func:`from_trees`).
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.inference.engine import Engine
 from backfield.inference.message_passing.families import MessagePassing
-from backfield.inference.message_passing.rho import counting_numbers, is_upper_bound
+from backfield.kernels.compile import exact_kernel
 
+_ROUNDS = 20
+#: rho outside of it would leave the range of floats in theta / rho or in powers of messages.
+_LIMITS = 1e-6, 1e6
 #: A bound counts as one where it fails by less than this times 1 + |log Z|, from rounding.
 _SLACK = 5e-10
 
@@ -83,3 +89,112 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         if value >= upper - _SLACK * (1 + abs(value)):
             return value, bound
         return (upper, bound) if self.tol is not None and np.isfinite(upper) else (value, "none")
+
+
+def counting_numbers(graph: Graph, rho: Any) -> np.ndarray:
+    """Return rho (F,) as float64; constant where a number (or a grid's ``"trees"``) was asked for."""
+    if isinstance(rho, str):
+        if rho != "trees":
+            raise InputError(f"rho must be a positive number, one number per factor, or 'trees'; got {rho!r}.")
+        return np.asarray(graph.compiled("trees", lambda: from_trees(graph)))
+    try:
+        array = np.asarray(rho)
+    except ValueError as error:
+        raise InputError(f"rho must be one number or one per factor ({graph.n_factors}); got {rho!r}.") from error
+    if array.dtype.kind not in "iuf" or not ((array >= _LIMITS[0]) & (array <= _LIMITS[1])).all():
+        raise InputError(f"rho must be positive, from {_LIMITS[0]:g} to {_LIMITS[1]:g}; got {rho!r}.")
+    if array.ndim == 0:
+        return np.broadcast_to(np.float64(array), graph.n_factors)
+    if array.shape != (graph.n_factors,):
+        raise InputError(f"rho must be one number or one per factor ({graph.n_factors}); got shape {array.shape}.")
+    return array.astype(np.float64)
+
+
+def from_trees(graph: Graph) -> np.ndarray:
+    """Return the share of acyclic factor subsets that contain each factor.
+
+    Such rho make the entropy an upper bound ([D13] §3.3). A grid is covered by the lines of each offset (its rows and its
+    columns, half and half). Elsewhere subsets are grown greedily, factors taken least often first, until all are covered.
+    Each connected part has its own subsets and draws, so that it gets the same rho in a batch as alone.
+    """
+    if graph.lattice is not None and graph.n_factors:
+        return np.broadcast_to(np.float64(1 / graph.lattice.n_covers), graph.n_factors)
+    layout = graph.layout
+    part, place = _parts(graph)
+    count = np.zeros(graph.n_factors, dtype=np.int64)
+    rounds = np.zeros(part.max(initial=-1) + 1, dtype=np.int64)
+    while True:
+        least = np.full(len(rounds), graph.n_slots)
+        np.minimum.at(least, part, count)
+        # A part is done when it is covered after enough rounds, or a forest itself, covered in one.
+        active = (least == 0) | ((rounds < _ROUNDS) & (least < rounds))
+        if not active.any():
+            return count / rounds[part]
+        grow = np.flatnonzero(active[part])
+        draws = np.random.default_rng([0, int(rounds[active][0])]).random(int(place.max()) + 1)[place[grow]]
+        order = grow[np.lexsort((draws, count[grow]))]
+        _grow_forest(layout.scope_ptr, layout.scope, order, graph.n_variables, count)
+        rounds[active] += 1
+
+
+def _parts(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return the connected part of each factor, and its place among the factors of that part."""
+    layout = graph.layout
+    root = np.arange(graph.n_variables)
+    _connect(layout.scope_ptr, layout.scope, root)
+    of_factor = root[layout.scope[layout.scope_ptr[:-1]]]
+    _, part = np.unique(of_factor, return_inverse=True)
+    by_part = np.argsort(part, kind="stable")
+    first = np.searchsorted(part[by_part], part[by_part])
+    place = np.empty(graph.n_factors, dtype=np.int64)
+    place[by_part] = np.arange(graph.n_factors) - first
+    return part, place
+
+
+def is_upper_bound(graph: Graph, rho: np.ndarray) -> bool:
+    """Whether rho is known to give an upper bound: at most what the acyclic subsets give."""
+    return bool((rho <= counting_numbers(graph, "trees") + 1e-12).all())
+
+
+@exact_kernel
+def _connect(scope_ptr, scope, root):
+    """Give all variables of a connected part the same root."""
+    for c in range(len(scope_ptr) - 1):
+        a = scope[scope_ptr[c]]
+        while root[a] != a:
+            root[a] = root[root[a]]
+            a = root[a]
+        for k in range(scope_ptr[c] + 1, scope_ptr[c + 1]):
+            b = scope[k]
+            while root[b] != b:
+                root[b] = root[root[b]]
+                b = root[b]
+            root[b] = a
+    for i in range(len(root)):
+        a = i
+        while root[a] != a:
+            a = root[a]
+        root[i] = a
+
+
+@exact_kernel
+def _grow_forest(scope_ptr, scope, order, n, count):
+    """Add factors in the given order while their factor graph stays acyclic; count those taken."""
+    parent = np.arange(n)
+    roots = np.empty(len(scope), np.int64)
+    for c in order:
+        first, last = scope_ptr[c], scope_ptr[c + 1]
+        free = True
+        for k in range(first, last):
+            root = scope[k]
+            while parent[root] != root:
+                parent[root] = parent[parent[root]]
+                root = parent[root]
+            roots[k] = root
+            for other in range(first, k):
+                if roots[other] == root:
+                    free = False
+        if free:
+            for k in range(first + 1, last):
+                parent[roots[k]] = roots[first]
+            count[c] += 1

@@ -129,7 +129,8 @@ class General(Evaluator):
         watch: list[Seen] = []
         with np.errstate(over="ignore", invalid="ignore"):  # learners that went astray say so themselves
             theta = task.layout.theta(w, example, task.dtype)
-            if not (theta.is_finite if example.forbidden is None else _is_possible(theta)):
+            theta.known_finite = theta.is_finite
+            if not (theta.known_finite if example.forbidden is None else _is_possible(theta)):
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
         setting = task.setting._replace(seed=seed, seeds=seeds, watch=watch)
         value, d_theta = evaluate(task.objective, theta, example.target, setting)
