@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield_benchmarks import grid_fit
+from backfield_benchmarks import grid_fit, module_count
 from backfield_benchmarks.probe import problem_of
 
 
@@ -30,3 +30,10 @@ def test_the_function_of_a_fit():
 
 def test_kernels_alone():
     grid_fit.kernel_time(5, 6, 2)
+
+
+@pytest.mark.parametrize(("model", "most"), [("grid", 33), ("chain", 34), ("graph", 33)])
+def test_a_fit_passes_no_more_modules_than_before(model, most):
+    crf, X, y = module_count.example(model)
+    found = module_count.modules_of(lambda: crf.fit(X, y))
+    assert len(found) <= most, f"{len(found)} modules, {most} before: merge what belongs together, or ask fewer of them"
