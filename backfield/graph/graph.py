@@ -224,7 +224,7 @@ class Graph:
         """Steps from the first to the second variable of the factors of a grid, group by group, else ``None``."""
         return None if self.lattice is None else self.lattice.offsets
 
-    @property
+    @cached_property
     def image_shape(self) -> tuple[int, int] | None:
         """(rows, columns) of a 4-connected grid of two dimensions, which has kernels of its own, else ``None``."""
         return None if self.lattice is None else self.lattice.image_shape
@@ -251,7 +251,7 @@ class Graph:
         first = int(self.labels[0])
         return first if self.labels.strides == (0,) or (self.labels == first).all() else None
 
-    @property
+    @cached_property
     def is_lattice(self) -> bool:
         """Whether it is a grid with factors of more than one offset: those of one are chains."""
         return self.lattice is not None and self.lattice.n_covers > 1

@@ -133,7 +133,8 @@ def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray)
     if family == "lattice":
         one_rho = rho.strides == (0,) or (rho == rho[:1]).all()
         red_black = method.order is None and method.schedule in ("auto", "lattice")
-        if not (red_black and graph.is_lattice and graph.image_shape and graph.n_labels == 2 and one_rho and method.damping == 0):
+        binary = graph.is_lattice and graph.image_shape is not None and graph.n_labels == 2
+        if not (red_black and binary and one_rho and method.damping == 0):
             return "a binary grid in the lattice schedule, one rho and no damping"
     if family == "copies":
         flooding = method.resolved_schedule(graph) == "flooding"

@@ -151,7 +151,7 @@ class LatticeEngine(MessageEngine):
                 total += _log_partition(first, last, rows, columns, *args, *logs)
         return total
 
-    @property
+    @cached_property
     def _size(self) -> tuple[int, int, int]:
         assert self.theta.graph.image_shape is not None
         return (*self.theta.graph.image_shape, self.stride)
