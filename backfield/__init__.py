@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from backfield.estimators import VolumeCRF as VolumeCRF
     from backfield.estimators.model_file import load as load
     from backfield.graph import Graph as Graph
+    from backfield.graph import Kernel as Kernel
     from backfield.graph import Potentials as Potentials
     from backfield.graph import Tied as Tied
     from backfield.graph import batch as batch
@@ -53,7 +54,7 @@ _HOMES = {
     ),
     "backfield.estimators.model_file": ("load",),
     "backfield.data.packed": ("open_shards", "write_shards"),
-    "backfield.graph": ("Graph", "Potentials", "Tied", "batch"),
+    "backfield.graph": ("Graph", "Kernel", "Potentials", "Tied", "batch"),
     "backfield.models": ("MarkovNetwork", "Model"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

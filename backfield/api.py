@@ -41,7 +41,10 @@ def infer(theta: Potentials, inference: Any, observed: Any = None, dtype: Any = 
 
 def find_map(theta: Potentials, solver: Any = "max_product", dtype: Any = "float64") -> MapResult:
     """Return the most probable labels: ``labels``, ``value`` (= theta·f(labels)) and whether it is ``optimal``."""
-    return get("map_solvers", solver).solve(checked(theta, dtype))
+    found = get("map_solvers", solver)
+    theta = checked(theta, dtype)
+    theta.refuse_kernels(found.name)
+    return found.solve(theta)
 
 
 def value_and_gradient(
@@ -102,6 +105,7 @@ def hessian_vector(
         raise InputError("direction must be Potentials of the same graph as theta.")
     if [group.kind for group in direction.groups] != [group.kind for group in theta.groups]:
         raise InputError("direction must hold groups of the same kinds as theta.")
+    theta.refuse_kernels("a second derivative")
     objective, setting, target = prepare(theta, labels, loss, inference, None, observed, weights, 0)
     if not (objective.smooth and objective.integrable):
         raise InputError(f"{objective.name} has no second derivative; use a logistic or quadratic loss or a likelihood.")

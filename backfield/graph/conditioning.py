@@ -46,7 +46,7 @@ class Evidence:
         """Return why the allowed labels have probability zero; empty where they do not."""
         if theta.is_finite:
             return ""
-        reduced, constant = self.restriction.reduce(theta)
+        reduced, constant = self.restriction.reduce(theta.without_kernels())  # which forbid nothing
         if np.real(constant) == -np.inf:
             return "the known labels together have probability zero (-inf)."
         try:
@@ -217,6 +217,7 @@ def check_possible(theta: Potentials) -> None:
     if theta.is_finite:
         return
     check_labels(theta)
+    theta = theta.without_kernels()
     if theta.graph.n_factors and not all(group.is_finite for group in theta.groups):
         best = np.maximum.reduceat(theta.factors_flat.real, theta.graph.layout.table_ptr[:-1])
         if best.min() == -np.inf:

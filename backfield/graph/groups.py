@@ -3,9 +3,9 @@
     Tables   theta_c = T_c
     Tied     theta_c = sum_k s_ck T_k        d_T_k = sum_c s_ck d_theta_c,   d_s_ck = <T_k, d_theta_c>
 
-A :class:`Group` says how its numbers become tables (``write_out``), how an adjoint of those tables becomes one of its own
-numbers (``vjp``), and which vector they are. Nothing here asks that the factors of a group can be listed: a kind that has
-no tables refuses ``write_out``, and only parts that support it ever see it.
+A :class:`Group` says which numbers it holds as a vector. A :class:`ListedGroup` belongs to factors of the graph: it also
+says how its numbers become tables (``write_out``), and how an adjoint of those tables becomes one of its own numbers
+(``vjp``). Kernels over all pairs (``kernel_groups``) are groups whose factors nobody lists.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from backfield.kernels.arrays import add_row, column_sums
 class Group(ABC):
     """The numbers of one group of factors: log-potentials, or their adjoint."""
 
-    #: Name of the kind: "tables", "tied", ...
+    #: Name of the kind: "tables", "tied", "kernel".
     kind: ClassVar[str]
-    #: Number of factors.
-    n_factors: int
 
     @property
     @abstractmethod
@@ -50,22 +48,6 @@ class Group(ABC):
     def as_adjoint(self) -> Self:
         """Return the same numbers as an adjoint."""
 
-    @abstractmethod
-    def write_out(self) -> np.ndarray:
-        """Return the tables of all factors, flat, each in C order."""
-
-    @abstractmethod
-    def vjp(self, d_tables: np.ndarray) -> Group:
-        """Return the adjoint of the group's numbers from that of the tables that ``write_out`` returns."""
-
-    @abstractmethod
-    def pick(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Return the number at one entry of the table of each factor; written out, the tables would begin at ``starts``."""
-
-    @abstractmethod
-    def pick_vjp(self, entries: np.ndarray, starts: np.ndarray, d_picked: np.ndarray) -> Group:
-        """Return the adjoint of the group's numbers from that of :meth:`pick`."""
-
     @property
     @abstractmethod
     def is_finite(self) -> bool:
@@ -77,8 +59,31 @@ class Group(ABC):
         """A bound of |theta_c| over all finite entries."""
 
 
+class ListedGroup(Group):
+    """The numbers of factors that the graph lists."""
+
+    #: Number of factors.
+    n_factors: int
+
+    @abstractmethod
+    def write_out(self) -> np.ndarray:
+        """Return the tables of all factors, flat, each in C order."""
+
+    @abstractmethod
+    def vjp(self, d_tables: np.ndarray) -> ListedGroup:
+        """Return the adjoint of the group's numbers from that of the tables that ``write_out`` returns."""
+
+    @abstractmethod
+    def pick(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Return the number at one entry of the table of each factor; written out, the tables would begin at ``starts``."""
+
+    @abstractmethod
+    def pick_vjp(self, entries: np.ndarray, starts: np.ndarray, d_picked: np.ndarray) -> ListedGroup:
+        """Return the adjoint of the group's numbers from that of :meth:`pick`."""
+
+
 @dataclass(frozen=True, eq=False)
-class Tables(Group):
+class Tables(ListedGroup):
     """A table for each factor; ``flat`` holds them one after the other."""
 
     flat: np.ndarray
@@ -137,7 +142,7 @@ class Tables(Group):
 
 
 @dataclass(frozen=True, eq=False)
-class Tied(Group):
+class Tied(ListedGroup):
     """Few tables for all factors of a group: theta_c = sum_k s_ck T_k.
 
     Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph.graph import FactorGroup, Graph, union
-from backfield.graph.groups import Group, Tables, Tied, bound
+from backfield.graph.groups import Group, ListedGroup, Tables, Tied, bound
+from backfield.graph.kernel_groups import Kernel, bound_kernel
 from backfield.graph.labeling import factor_entries, one_hot
 
 
@@ -24,7 +26,8 @@ class Potentials:
     factors : (F, L, ..., L) array, or list of arrays shaped by the label counts of the scope
         Axes follow the scope. ``-inf`` forbids a configuration; NaN and ``+inf`` are refused.
     groups : list, optional
-        Instead of ``factors``: for each of ``graph.groups`` its tables, as in ``factors``, or a :class:`Tied`.
+        Instead of ``factors``: for each of ``graph.groups`` its tables, as in ``factors``, or a :class:`Tied`; and then any
+        number of :class:`Kernel` s, each over all pairs of variables, which the graph does not list.
     """
 
     def __init__(self, graph: Graph, unary: Any, factors: Any = None, *, groups: Sequence[Any] | None = None) -> None:
@@ -42,7 +45,8 @@ class Potentials:
             self._tables = _flatten(() if factors is None else factors, uniform, shapes, "factors")
             parts = [self._tables]
         else:
-            self._groups = _read_groups(graph, groups)
+            self.kernels = tuple(bound_kernel(x, graph, k) for k, x in enumerate(groups) if isinstance(x, Kernel))
+            self._groups = _read_groups(graph, [x for x in groups if not isinstance(x, Kernel)])
             parts = [group.vector() for group in self._groups]
         dtype = np.result_type(self.unary_flat, *parts) if graph.n_factors else self.unary_flat.dtype
         self.unary_flat = self.unary_flat.astype(dtype, copy=False)
@@ -50,12 +54,15 @@ class Potentials:
             self._tables = parts[0].astype(dtype, copy=False)
         else:
             self._set_groups(tuple(group.astype(dtype) for group in self._groups))
+        self.kernels = tuple(kernel.astype(dtype) for kernel in self.kernels)
         _check_values(self)
 
     #: Whether it is known that no entry is forbidden; False where nobody has looked.
     known_finite: bool = False
-    #: Groups, where one of them is not of tables.
-    _groups: tuple[Group, ...] | None = None
+    #: Groups over all pairs of variables, beside the factors of the graph.
+    kernels: tuple[Kernel, ...] = ()
+    #: Groups of the graph's factors, where one of them is not of tables.
+    _groups: tuple[ListedGroup, ...] | None = None
     #: The tables of all factors, flat; of other groups only once they are written out.
     _tables: np.ndarray | None = None
 
@@ -71,10 +78,21 @@ class Potentials:
         """Wrap flat unary tables and one thing per group without a check."""
         out = cls.__new__(cls)
         out.graph, out.unary_flat = graph, unary_flat
-        out._set_groups(tuple(groups))
+        out.kernels = tuple(group for group in groups if isinstance(group, Kernel))
+        out._set_groups(tuple(group for group in groups if isinstance(group, ListedGroup)))
         return out
 
-    def _set_groups(self, groups: tuple[Group, ...]) -> None:
+    def with_kernels(self, kernels: Sequence[Kernel]) -> Potentials:
+        """Return the same tables with these groups over all pairs instead of those that there are."""
+        out = copy(self)
+        out.kernels = tuple(kernels)
+        return out
+
+    def without_kernels(self) -> Potentials:
+        """Return unary tables and the graph's own factors alone (the same object where there is nothing else)."""
+        return self.with_kernels(()) if self.kernels else self
+
+    def _set_groups(self, groups: tuple[ListedGroup, ...]) -> None:
         """Keep groups; where all hold tables, as one array."""
         if all(isinstance(group, Tables) for group in groups):
             self._groups, self._tables = None, _joined(groups, self.dtype)
@@ -92,6 +110,7 @@ class Potentials:
     @property
     def factors_flat(self) -> np.ndarray:
         """The tables of all factors, flat: the one place where groups are written out."""
+        self.refuse_kernels()
         if self._tables is None:
             assert self._groups is not None
             self._tables = _joined(self._groups, self.dtype)
@@ -106,9 +125,22 @@ class Potentials:
         ptr = self.graph.layout.table_ptr
         return [self.factors_flat[ptr[c] : ptr[c + 1]].reshape(shape) for c, shape in enumerate(shapes or [])]
 
+    def refuse_kernels(self, part: str = "") -> None:
+        """Refuse kernel groups, which have no tables, on behalf of a part."""
+        if self.kernels:
+            raise InputError(
+                f"{part or 'this part'} takes no kernel groups, which join all pairs of {self.graph.n_variables:,} "
+                "variables: use mean_field, or theta.pairs_written_out() of a small model."
+            )
+
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What is held for each of ``graph.groups``; tables are views."""
+        """What is held for each of ``graph.groups`` (tables are views), then the kernels."""
+        return (*self._listed, *self.kernels)
+
+    @property
+    def _listed(self) -> tuple[ListedGroup, ...]:
+        """What is held for each of ``graph.groups``."""
         if self._groups is not None:
             return self._groups
         assert self._tables is not None
@@ -121,24 +153,33 @@ class Potentials:
     @property
     def has_tables_only(self) -> bool:
         """Whether every group holds a table per factor."""
-        return self._groups is None
+        return self._groups is None and not self.kernels
 
     @property
     def shared(self) -> Tied | None:
         """The tied group of all factors, where one table serves them all (chains); else None."""
         group = self._groups[0] if self._groups is not None and len(self._groups) == 1 else None
+        if self.kernels:
+            return None
         return group if isinstance(group, Tied) and group.scales is None else None
 
     def written_out(self) -> Potentials:
         """Return the same potentials with a table for every factor (the same object where they have)."""
+        self.refuse_kernels()
         return self if self._groups is None else Potentials.from_flat(self.graph, self.unary_flat, self.factors_flat)
+
+    def pairs_written_out(self) -> Potentials:
+        """Return the same model with a factor for every pair that kernels join: of small models, and the truth in tests."""
+        from backfield.graph.kernel_pairs import all_pairs
+
+        return all_pairs(self)
 
     def contract(self, d_theta: Potentials) -> Potentials:
         """Return an adjoint in the kinds of these potentials; one of tables is contracted where these are not tables."""
-        if self._groups is None or not d_theta.has_tables_only:
+        if self._groups is None or d_theta._groups is not None:
             return d_theta
-        pairs = zip(self._groups, d_theta.groups, strict=True)
-        return Potentials.from_groups(self.graph, d_theta.unary_flat, [mine.vjp(d.write_out()) for mine, d in pairs])
+        listed = [mine.vjp(d.write_out()) for mine, d in zip(self._groups, d_theta._listed, strict=True)]
+        return Potentials.from_groups(self.graph, d_theta.unary_flat, [*listed, *d_theta.kernels])
 
     @property
     def dtype(self) -> np.dtype:
@@ -150,15 +191,15 @@ class Potentials:
         if self.dtype == np.dtype(dtype):
             return self
         unary = self.unary_flat.astype(dtype)
-        if self._groups is not None:
-            return Potentials.from_groups(self.graph, unary, [group.astype(dtype) for group in self._groups])
+        if not self.has_tables_only:
+            return Potentials.from_groups(self.graph, unary, [group.astype(dtype) for group in self.groups])
         return Potentials.from_flat(self.graph, unary, self.factors_flat.astype(dtype))
 
     def with_unary(self, unary_flat: np.ndarray) -> Potentials:
         """Return potentials with other unary tables and the same groups."""
-        if self._groups is None:
+        if self.has_tables_only:
             return Potentials.from_flat(self.graph, unary_flat, self.factors_flat)
-        return Potentials.from_groups(self.graph, unary_flat, [group.astype(unary_flat.dtype) for group in self._groups])
+        return Potentials.from_groups(self.graph, unary_flat, [group.astype(unary_flat.dtype) for group in self.groups])
 
     def possible(self) -> Potentials:
         """Return potentials that are 0 where these are finite, and -inf elsewhere."""
@@ -168,21 +209,21 @@ class Potentials:
 
     def vector(self) -> np.ndarray:
         """All numbers in one array: unary tables, then those of each group (tables; those and the scales of tied groups)."""
-        if self._groups is None:
+        if self.has_tables_only:
             return np.concatenate([self.unary_flat, self.factors_flat])
-        return np.concatenate([self.unary_flat, *(group.vector() for group in self._groups)])
+        return np.concatenate([self.unary_flat, *(group.vector() for group in self.groups)])
 
     def like(self, vector: np.ndarray) -> Potentials:
         """Return potentials of the same graph and kinds from one array laid out as by :meth:`vector`."""
         vector = np.asarray(vector)
         cut = len(self.unary_flat)
-        sizes = [len(self.factors_flat)] if self._groups is None else [len(group.vector()) for group in self._groups]
+        sizes = [len(self.factors_flat)] if self.has_tables_only else [len(group.vector()) for group in self.groups]
         if vector.shape != (cut + sum(sizes),):
             raise InputError(f"need {cut + sum(sizes)} numbers, got shape {vector.shape}.")
-        if self._groups is None:
+        if self.has_tables_only:
             return Potentials.from_flat(self.graph, vector[:cut], vector[cut:])
         parts = np.split(vector[cut:], np.cumsum(sizes)[:-1])
-        moved = [group.like(part) for group, part in zip(self._groups, parts, strict=True)]
+        moved = [group.like(part) for group, part in zip(self.groups, parts, strict=True)]
         return Potentials.from_groups(self.graph, vector[:cut], moved)
 
     def adjoint(self, vector: np.ndarray) -> Potentials:
@@ -190,14 +231,15 @@ class Potentials:
         out = self.like(vector)
         if out._groups is not None:
             out._groups = tuple(group.as_adjoint() for group in out._groups)
+        out.kernels = tuple(kernel.as_adjoint() for kernel in out.kernels)
         return out
 
     def minus(self, other: Potentials) -> Potentials:
         """Return the difference of two adjoints of the same kinds."""
         unary = self.unary_flat - other.unary_flat
-        if self._groups is None:
+        if self.has_tables_only:
             return Potentials.from_flat(self.graph, unary, self.factors_flat - other.factors_flat)
-        pairs = zip(self._groups, other.groups, strict=True)
+        pairs = zip(self.groups, other.groups, strict=True)
         return Potentials.from_groups(self.graph, unary, [a.like(a.vector() - b.vector()) for a, b in pairs])
 
     def dot(self, other: Potentials) -> float:
@@ -209,11 +251,14 @@ class Potentials:
         layout = self.graph.layout
         exact = np.result_type(self.dtype, np.float64)
         total = self.unary_flat[layout.var_ptr[:-1] + labels].sum(dtype=exact)
+        for kernel in self.kernels:
+            total = total + kernel.operator().energy(self._rows_of(labels))
         if self.graph.n_factors == 0:
             return total.item()
         entry = np.add.reduceat(labels[layout.scope] * layout.stride, layout.scope_ptr[:-1])
         if self._groups is None:
-            total = total + self.factors_flat[layout.table_ptr[:-1] + entry].sum(dtype=exact)
+            assert self._tables is not None
+            total = total + self._tables[layout.table_ptr[:-1] + entry].sum(dtype=exact)
         else:
             for values, entries, starts in self._each(entry):
                 total = total + values.pick(entries, starts).sum(dtype=exact)
@@ -221,6 +266,11 @@ class Potentials:
 
     def indicators(self, labels: np.ndarray) -> Potentials:
         """Return f(labels), the gradient of :meth:`score`, in these kinds and this type; hidden (-1) ones are zero."""
+        if self.kernels:
+            rows = self._rows_of(labels)
+            return (
+                self.without_kernels().indicators(labels).with_kernels([k.operator().energy_vjp(rows) for k in self.kernels])
+            )
         if self._groups is None:
             unary, factors = (part.astype(self.dtype, copy=False) for part in one_hot(self.graph, labels))
             return Potentials.from_flat(self.graph, unary, factors)
@@ -234,10 +284,15 @@ class Potentials:
         groups = [values.pick_vjp(at, starts, ones[span.start : span.stop]) for (values, at, starts), span in spans]
         return Potentials.from_groups(self.graph, unary, groups)
 
-    def _each(self, entry: np.ndarray) -> Iterator[tuple[Group, np.ndarray, np.ndarray]]:
+    def _rows_of(self, labels: np.ndarray) -> np.ndarray:
+        """Return labels as rows (n, L) with one 1; zeros where hidden."""
+        assert self.graph.n_labels is not None
+        return (labels[:, None] == np.arange(self.graph.n_labels)).astype(self.dtype)
+
+    def _each(self, entry: np.ndarray) -> Iterator[tuple[ListedGroup, np.ndarray, np.ndarray]]:
         """Yield each group with the entries of its factors' tables, and where the tables start in the group."""
         table_ptr = self.graph.layout.table_ptr
-        for values, span in zip(self.groups, self.graph.groups, strict=True):
+        for values, span in zip(self._listed, self.graph.groups, strict=True):
             yield values, entry[span.start : span.stop], table_ptr[span.start : span.stop] - table_ptr[span.start]
 
     @property
@@ -245,8 +300,8 @@ class Potentials:
         """Whether no entry is forbidden (-inf): almost always answered by one sum."""
         if self.known_finite:
             return True
-        if self._groups is not None:
-            return bool(np.isfinite(self.unary_flat).all()) and all(group.is_finite for group in self._groups)
+        if not self.has_tables_only:
+            return bool(np.isfinite(self.unary_flat).all()) and all(group.is_finite for group in self.groups)
         total = self.unary_flat.sum() + self.factors_flat.sum()
         return bool(np.isfinite(total) or (np.isfinite(self.unary_flat).all() and np.isfinite(self.factors_flat).all()))
 
@@ -264,6 +319,8 @@ def batch(thetas: Sequence[Potentials]) -> Potentials:
     """Return the disjoint union of several potentials; groups tied to one and the same array of tables become one group."""
     if not isinstance(thetas, Sequence) or not all(isinstance(theta, Potentials) for theta in thetas):
         raise InputError("a batch is made of a list of Potentials.")
+    for theta in thetas:
+        theta.refuse_kernels("a batch")
     shared = _shared_group(thetas)
     tables = all(theta.has_tables_only for theta in thetas)
     graph = union([theta.graph for theta in thetas], merge=tables or shared is not None)
@@ -278,7 +335,7 @@ def batch(thetas: Sequence[Potentials]) -> Potentials:
 
 def _shared_group(thetas: Sequence[Potentials]) -> Tied | None:
     """Return the group of all factors where each of the potentials has one, tied to the same tables; else None."""
-    groups = [group for theta in thetas for group in theta.groups]
+    groups = [group for theta in thetas for group in theta._listed]
     first = groups[0] if groups else None
     if len(groups) != len(thetas) or not isinstance(first, Tied):
         return None
@@ -293,7 +350,7 @@ def _shared_group(thetas: Sequence[Potentials]) -> Tied | None:
     return replace(first, scales=joined, n_factors=sum(group.n_factors for group in groups))
 
 
-def _read_groups(graph: Graph, groups: Sequence[Any]) -> tuple[Group, ...]:
+def _read_groups(graph: Graph, groups: Sequence[Any]) -> tuple[ListedGroup, ...]:
     """Return one checked group for each of ``graph.groups``."""
     spans = graph.groups
     if graph.n_factors == 0 and len(groups) == 0:
@@ -303,7 +360,7 @@ def _read_groups(graph: Graph, groups: Sequence[Any]) -> tuple[Group, ...]:
         raise InputError(
             f"groups must hold {len(spans)} entries, one for each group of the graph: {names}; got {len(groups)}."
         )
-    out: list[Group] = []
+    out: list[ListedGroup] = []
     for number, (values, span) in enumerate(zip(groups, spans, strict=True)):
         if isinstance(values, Tied):
             out.append(bound(values, span, number))
@@ -333,7 +390,7 @@ def _group_ptr(graph: Graph) -> list[int]:
     return [0, *(int(ptr[group.stop]) for group in graph.groups)]
 
 
-def _joined(groups: Sequence[Group], dtype: np.dtype) -> np.ndarray:
+def _joined(groups: Sequence[ListedGroup], dtype: np.dtype) -> np.ndarray:
     parts = [group.write_out() for group in groups]
     return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(dtype, copy=False)
 
@@ -391,8 +448,9 @@ def _numbers(table: Any, what: str) -> np.ndarray:
 
 def _check_values(theta: Potentials) -> None:
     layout = theta.graph.layout if theta.graph.n_labels is None or theta.graph.arity is None else None
-    tables = [("factors", theta.factors_flat)] if theta.has_tables_only else []  # other groups were checked one by one
+    tables = [("factors", theta._tables)] if theta._groups is None else []  # other groups were checked one by one
     for what, flat in [("unary", theta.unary_flat), *tables]:
+        assert flat is not None
         if flat.size == 0 or np.max(flat) < np.inf:  # False for NaN too
             continue
         bad = int(np.flatnonzero(~(flat < np.inf))[0])

@@ -65,7 +65,10 @@ class Conditioned:
 
 def supported(method: Inference | None, theta: Potentials) -> Potentials:
     """Return theta with its groups as they are where a method supports them, else written out; MAP solvers read both."""
-    return theta if method is None or method.supports(theta) else theta.written_out()
+    if method is None or method.supports(theta):
+        return theta
+    theta.refuse_kernels(method.name)
+    return theta.written_out()
 
 
 def infer_given(method: Inference, theta: Potentials, evidence: Evidence | None) -> Result:

@@ -108,7 +108,7 @@ class Engine(ABC):
 
 
 class Adjoint:
-    """Collects the adjoint of theta and of an engine's own parameters (``rho``, ``damping``, ``init``)."""
+    """Collects the adjoint of theta's tables and of an engine's own parameters (``rho``, ``damping``, ``init``)."""
 
     def __init__(self, theta: Potentials, **parameters: np.ndarray) -> None:
         self.unary = np.zeros_like(theta.unary_flat)

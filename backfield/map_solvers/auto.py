@@ -12,6 +12,7 @@ from backfield.registry import get, lookup
 
 def solve(theta: Potentials, solver: str = "auto") -> MapResult:
     """Return MAP labels by ``solver``; ``auto`` is viterbi, else graph_cut, else max_product, whichever takes the model."""
+    theta.refuse_kernels("a MAP solver")
     if solver != "auto":
         return _part(solver).solve(theta)
     graph = theta.graph

@@ -138,8 +138,13 @@ def refuse_impossible(score: Any) -> None:
 
 def evaluate(objective: Objective, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
     """Return value and gradient in the kinds of theta; groups are written out where the objective does not support them."""
-    form = theta if objective.supports(theta, setting) else theta.written_out()
-    value, d_theta = objective.value_and_dtheta(form, target, setting)
+    takes = objective.supports(theta, setting)
+    if not takes:
+        inference = (
+            "" if setting.inference is None or not objective.needs_inference else f" through {setting.inference.name}"
+        )
+        theta.refuse_kernels(f"{objective.name}{inference}")
+    value, d_theta = objective.value_and_dtheta(theta if takes else theta.written_out(), target, setting)
     return value, theta.contract(d_theta)
 
 

@@ -64,7 +64,8 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
 
     def supports(self, theta: Potentials, setting: Setting) -> bool:
         """Whether one of its methods does; the other gets what it takes."""
-        return any(method.supports(theta) for method in (setting.inference, self._clamped_method(setting)) if method)
+        methods = [method.supports(theta) for method in (setting.inference, self._clamped_method(setting)) if method]
+        return all(methods) if theta.kernels else any(methods)
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return A(theta) - A(theta, z) and its gradient."""
@@ -96,7 +97,8 @@ def _plain_log_partition(theta: Potentials, method: Inference, setting: Setting)
     if isinstance(method, ExactInference):
         return method.log_partition_and_gradient(theta)
     assert isinstance(method, IterativeInference)
-    if isinstance(setting.gradient, Truncated):
-        return log_partition_and_gradient(method, theta, setting.gradient.memory)[:2]
+    if isinstance(setting.gradient, Truncated) or theta.kernels:
+        memory = setting.gradient.memory if isinstance(setting.gradient, Truncated) else setting.memory
+        return log_partition_and_gradient(method, theta, memory)[:2]
     run = method.infer(theta)
     return run.log_partition, run.marginals

@@ -23,6 +23,8 @@ class MeanFieldEngine(Engine):
 
     def __init__(self, theta: Potentials) -> None:
         self.theta = theta
+        #: Theta without kernels: what has tables.
+        self.tables = theta.without_kernels()
 
     def adjoint(self) -> Adjoint:
         """Return an empty collector for ``d_theta``."""
@@ -31,7 +33,7 @@ class MeanFieldEngine(Engine):
     def log_partition(self, mu: Potentials) -> Any:
         """Return theta·mu + H(mu), added up in double precision."""
         zero = np.zeros(1, np.result_type(mu.dtype, np.float64))
-        tables = self.theta.unary_flat, self.theta.factors_flat, mu.unary_flat, mu.factors_flat
+        tables = self.tables.unary_flat, self.tables.factors_flat, mu.unary_flat, mu.factors_flat
         return _log_partition(*tables, zero)
 
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
@@ -39,7 +41,7 @@ class MeanFieldEngine(Engine):
         scale = mu.dtype.type(scale)
         d_mu = Potentials.from_flat(mu.graph, np.empty_like(mu.unary_flat), np.empty_like(mu.factors_flat))
         _unary_vjp(self.theta.unary_flat, mu.unary_flat, scale, d_mu.unary_flat, d_theta.unary)
-        _factors_vjp(self.theta.factors_flat, mu.factors_flat, scale, d_mu.factors_flat, d_theta.factors)
+        _factors_vjp(self.tables.factors_flat, mu.factors_flat, scale, d_mu.factors_flat, d_theta.factors)
         return d_mu
 
 

@@ -31,7 +31,7 @@ class GeneralEngine(MeanFieldEngine):
         super().__init__(theta)
         self.schedule = schedule
         self.damping = float(damping)
-        self.pairs = theta.graph.compiled("mean_field pairs", lambda: _pairs(theta.graph))
+        self.pairs = theta.graph.compiled("mean_field pairs", lambda: pairs_of(theta.graph))
         # Binary models get kernels of their own, with loops over labels unrolled.
         self.width = label_count(2) if theta.graph.n_labels == 2 else ()
         # Without -inf no entry needs a look.
@@ -95,23 +95,27 @@ class GeneralEngine(MeanFieldEngine):
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
         mu = np.empty_like(state)
-        _exponentials(state, mu)
+        exponentials(state, mu)
         return mu
 
     def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
         """Return mu(x_i), and mu(x_c) as their products."""
         mu_u, mu_c = self.beliefs(state), np.empty(len(self.theta.factors_flat) if factors else 0, self.theta.dtype)
         if factors:
-            _products(self.theta.graph.layout, mu_u, mu_c)
+            products(self.theta.graph.layout, mu_u, mu_c)
         return Potentials.from_flat(self.theta.graph, mu_u, mu_c)
 
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Add the adjoint of log mu that ``d_mu`` causes."""
-        unary = self.beliefs(state)
-        _marginals_vjp(self.theta.graph.layout, unary, d_mu.unary_flat, d_mu.factors_flat, d_state)
+        add_marginals_vjp(self.theta.graph, self.beliefs(state), d_mu, d_state)
 
 
-def _pairs(graph: Graph) -> np.ndarray:
+def add_marginals_vjp(graph: Graph, mu: np.ndarray, d_mu: Potentials, d_state: np.ndarray) -> None:
+    """Add the adjoint of log mu that that of the marginals, of variables and of factors as their products, causes."""
+    _marginals_vjp(graph.layout, mu, d_mu.unary_flat, d_mu.factors_flat, d_state)
+
+
+def pairs_of(graph: Graph) -> np.ndarray:
     """Return, for each slot in the order of ``layout.inc``, what its factor needs if it is a pair, side by side.
 
     Start of the table, start of the other variable's marginal, its label count (0: not a pair), whether the slot's
@@ -132,7 +136,8 @@ def _pairs(graph: Graph) -> np.ndarray:
 
 
 @kernel
-def _exponentials(log_mu, mu):
+def exponentials(log_mu, mu):
+    """Write exp(log mu)."""
     for a in range(len(log_mu)):
         mu[a] = probability_exp(log_mu[a])
 
@@ -242,7 +247,7 @@ def _sweeps(layout, pairs, width, order, alternate, flooding, finite, damping, b
     out = np.empty(labels, state.dtype)
     p = np.empty(table, state.dtype)
     for t in range(begin, end):
-        _exponentials(state, mu)
+        exponentials(state, mu)
         backward = alternate and t % 2 == 1
         bad = _sweep(layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state)
         if bad >= 0:
@@ -313,8 +318,8 @@ def _sweep_vjp(
     # [D13] Alg. 2 (back MNF)
     labels, table = _largest(layout)
     new, mu = np.empty_like(after), np.empty_like(before)
-    _exponentials(after, new)
-    _exponentials(before, mu)
+    exponentials(after, new)
+    exponentials(before, mu)
     if not flooding:
         new, mu = mu, new
     g = np.empty(labels, after.dtype)
@@ -358,6 +363,51 @@ def _sweep_vjp(
 
 
 @kernel
+def add_expectations(layout, pairs, width, finite, theta_c, mu, out):
+    """Add sum theta(x_c) prod_{i in c-j} mu(x_i) over the factors of each variable: a sweep of all at once."""
+    labels, table = _largest(layout)
+    row = np.empty(labels, mu.dtype)
+    p = np.empty(table, mu.dtype)
+    for j in range(len(layout.labels)):
+        start, count = layout.var_ptr[j], len(width) if len(width) > 0 else layout.labels[j]
+        for x in range(count):
+            row[x] = out[start + x]
+        for s in range(layout.inc_ptr[j], layout.inc_ptr[j + 1]):
+            if finite and pairs[s, 2] > 0:
+                first, near, others = pairs[s, 0], pairs[s, 1], len(width) if len(width) > 0 else pairs[s, 2]
+                _expect_pair(theta_c, first, pairs[s, 3], mu, near, others, count, row)
+            else:
+                k = layout.inc[s]
+                c = layout.slot_factor[k]
+                _outer(layout, c, k, mu, p)
+                _expect(theta_c, layout.table_ptr[c], layout.table_ptr[c + 1], count, layout.stride[k], p, row)
+        for x in range(count):
+            out[start + x] = row[x]
+
+
+@kernel
+def add_expectations_vjp(layout, pairs, width, theta_c, mu, d_out, d_log_mu, d_factors):
+    """Add the adjoints of log mu and of the tables that that of ``add_expectations`` causes."""
+    labels, table = _largest(layout)
+    g = np.empty(labels, mu.dtype)
+    p = np.empty(table, mu.dtype)
+    for j in range(len(layout.labels)):
+        start, count = layout.var_ptr[j], len(width) if len(width) > 0 else layout.labels[j]
+        for x in range(count):
+            g[x] = d_out[start + x]
+        for s in range(layout.inc_ptr[j], layout.inc_ptr[j + 1]):
+            if pairs[s, 2] > 0:
+                first, near, others = pairs[s, 0], pairs[s, 1], len(width) if len(width) > 0 else pairs[s, 2]
+                _expect_pair_vjp(theta_c, first, pairs[s, 3], mu, near, others, count, g, d_log_mu, d_factors)
+            else:
+                k = layout.inc[s]
+                c = layout.slot_factor[k]
+                _outer(layout, c, k, mu, p)
+                _expect_vjp(theta_c, layout.table_ptr[c], layout.table_ptr[c + 1], count, layout.stride[k], g, p, d_factors)
+                _spread(layout, c, k, p, d_log_mu)
+
+
+@kernel
 def _spread(layout, c, skip, table, out):
     """Add a table of factor c, summed over all variables but one, to that one: for all slots but ``skip``."""
     size = layout.table_ptr[c + 1] - layout.table_ptr[c]
@@ -368,7 +418,8 @@ def _spread(layout, c, skip, table, out):
 
 
 @kernel
-def _products(layout, mu_u, mu_c):
+def products(layout, mu_u, mu_c):
+    """Write the marginals of factors as products of those of their variables."""
     for c in range(len(layout.table_ptr) - 1):
         _outer(layout, c, -1, mu_u, mu_c[layout.table_ptr[c] : layout.table_ptr[c + 1]])
 

@@ -16,19 +16,20 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference import schedule as schedules
-from backfield.inference.base import IterativeInference, check_iterations
+from backfield.inference.base import Engine, IterativeInference, check_iterations
 from backfield.inference.mean_field import lattice
+from backfield.inference.mean_field.dense import DenseEngine
 from backfield.inference.mean_field.engine import MeanFieldEngine
 from backfield.inference.mean_field.general import GeneralEngine
 from backfield.inference.schedule import Schedule
 
-SCHEDULES = ("auto", "sequential", "lattice", "flooding")
+SCHEDULES = ("auto", "sequential", "lattice", "flooding", "convergent")
 FAMILIES = ("auto", "lattice", "general")
 
 
 @dataclass(frozen=True, repr=False)
 class MeanField(IterativeInference, name="mean_field"):
-    """Mean field on any graph: a lower bound of log Z at every iteration.
+    """Mean field on any graph, also with kernel groups: a lower bound of log Z at every iteration.
 
     Parameters
     ----------
@@ -38,9 +39,10 @@ class MeanField(IterativeInference, name="mean_field"):
         Stop when no univariate marginal changes by more; without it exactly ``n_iter`` iterations are done.
     damping : float
         Share of the old log marginal that is kept.
-    schedule : {"auto", "sequential", "lattice", "flooding"}
+    schedule : {"auto", "sequential", "lattice", "flooding", "convergent"}
         ``auto`` is ``lattice`` (red/black) on grids and else ``sequential`` (variables in their order, forward and
         backward in turn). ``flooding`` updates all variables from the old marginals; it may oscillate.
+        With kernel groups ``auto`` is ``flooding``, and ``convergent`` is damped as much as makes the bound never fall.
     order : list of int, optional
         An order of the variables of your own, run forward and backward in turn; overrides ``schedule``.
     family : {"auto", "lattice", "general"}
@@ -65,8 +67,27 @@ class MeanField(IterativeInference, name="mean_field"):
         if self.family not in FAMILIES:
             raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
 
+    def supports(self, theta: Potentials) -> bool:
+        """Whether theta holds tables, or kernel groups, beside which factors are written out."""
+        return theta.has_tables_only or bool(theta.kernels)
+
+    def bind(self, theta: Potentials) -> Engine:
+        """Bind to any ``theta``; with kernel groups, variables with one possible label stay where they are."""
+        return self.engine(theta) if theta.kernels else super().bind(theta)
+
+    def bounded(self, engine: Engine, state: np.ndarray, value: float, converged: bool) -> tuple[float, str]:
+        """Return the value; it bounds log Z of the model with the filters' own pairs, if there is one."""
+        models = [kernel.operator().has_model for kernel in engine.theta.kernels]
+        return value, self.bound if all(models) else "none"
+
     def engine(self, theta: Potentials) -> MeanFieldEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it: the one place of this choice."""
+        if theta.kernels:
+            return self._dense(theta)
+        if self.schedule == "convergent":
+            raise InputError(
+                "schedule='convergent' of mean_field is for kernel groups; 'sequential' never lowers its bound."
+            )
         graph = theta.graph
         name = "" if self.order is not None else schedules.resolve(graph, self.schedule)
         fits = name == "lattice" and self.damping == 0 and lattice.supports(theta)
@@ -82,6 +103,14 @@ class MeanField(IterativeInference, name="mean_field"):
         else:
             schedule = _explicit(graph, self.order)
         return GeneralEngine(theta, schedule, self.damping)
+
+    def _dense(self, theta: Potentials) -> DenseEngine:
+        if self.order is not None or self.schedule not in ("auto", "flooding", "convergent"):
+            raise InputError(
+                "with kernel groups mean_field updates all variables at once: schedule must be 'flooding' or 'convergent', "
+                "and order must be left out."
+            )
+        return DenseEngine(theta, self.damping, convergent=self.schedule == "convergent")
 
 
 def _build(graph: Graph, name: str) -> Schedule:

@@ -75,8 +75,8 @@ class MessagePassing(IterativeInference):
 
     def supports(self, theta: Potentials) -> bool:
         """Whether theta holds tables, or tied ones through which messages cost O(L)."""
-        if theta.has_tables_only:
-            return True
+        if theta.has_tables_only or theta.kernels:
+            return theta.has_tables_only
         return self.family in ("auto", "pairwise") and potts_strengths(theta) is not None
 
     def engine(self, theta: Potentials) -> MessageEngine:
