@@ -11,7 +11,7 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors"],
-    ["atomic", "limits", "indices"],
+    ["atomic", "limits", "indices", "drawing"],
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],
@@ -23,7 +23,7 @@ LAYERS = [
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],
-    ["report", "compat"],
+    ["report", "compat", "plot"],
     ["models"],
     ["testing"],
     ["cli"],

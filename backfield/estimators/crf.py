@@ -329,6 +329,39 @@ n_jobs, random_state, verbose
             instance = dataclasses.replace(instance, observed=predictor.observed(given, instance))
         return predictor.infer(instance)
 
+    def plot(self, x: Any, y: Any = None, axes: Any = None) -> Any:
+        """Draw the prediction for one example, its marginals and their uncertainty, and the truth if given; return the axes.
+
+        ``axes`` are three of them, or four with ``y``, in a row.
+        """
+        from backfield import drawing
+
+        labels, marginals = next(iter(self.predict_each([x])))
+        classes = self.classes_.tolist()
+        row = drawing.axes(axes, 3 if y is None else 4)
+        panels = [("prediction", labels)] + ([] if y is None else [("truth", y)])
+        for ax, (title, values) in zip(row, panels, strict=False):
+            drawing.draw_labels(ax, self._positions(values), classes).set_title(title)
+        drawing.draw_marginals(row[len(panels)], marginals, classes).set_title("marginals")
+        drawing.draw_uncertainty(row[len(panels) + 1], marginals).set_title("uncertainty")
+        return row
+
+    def _positions(self, labels: Any) -> np.ndarray:
+        """Return labels as positions in ``classes_``, shaped as they are; hidden ones are -1."""
+        values = np.asarray(labels)
+        return self._state().learned.classes.encode(values.reshape(-1)).reshape(values.shape)
+
+    def _repr_html_(self) -> str:
+        from backfield import drawing
+
+        rows: dict[str, Any] = {"model": repr(self)}
+        if self._fitted is not None:
+            rows |= {"labels": ", ".join(map(str, self.classes_[:20])), "weights": len(self.weights_), "fit": self.message_}
+        return drawing.html_table(type(self).__name__ + (" (fitted)" if self._fitted is not None else ""), rows)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy over all labelled variables together."""
         predictor = self._predictor()

@@ -325,6 +325,18 @@ class Graph:
         kind = f"grid {'x'.join(map(str, self.shape))}, " if self.shape else ""
         return f"Graph({kind}{self.n_variables} variables, {self.n_factors} factors)"
 
+    def _repr_html_(self) -> str:
+        from backfield import drawing
+
+        low, high = (int(self.labels.min()), int(self.labels.max())) if self.n_variables else (0, 0)
+        rows = {
+            "variables": self.n_variables,
+            "labels": low if low == high else f"{low} to {high}",
+            "factors": self.n_factors,
+        }
+        rows |= {"grid": " x ".join(map(str, self.shape))} if self.shape else {}
+        return drawing.html_table("Graph", rows)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented

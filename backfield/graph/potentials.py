@@ -314,6 +314,12 @@ class Potentials:
     def __repr__(self) -> str:
         return f"Potentials({self.graph!r}, {self.dtype})"
 
+    def _repr_html_(self) -> str:
+        from backfield import drawing
+
+        kinds = ", ".join(type(group).__name__ for group in self.groups) or "none"
+        return drawing.html_table("Potentials", {"graph": self.graph, "groups": kinds, "dtype": self.dtype})
+
 
 def batch(thetas: Sequence[Potentials]) -> Potentials:
     """Return the disjoint union of several potentials; groups tied to one and the same array of tables become one group."""

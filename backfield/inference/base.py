@@ -8,6 +8,7 @@ strategy are then written once, for all.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -67,6 +68,28 @@ class Result:
     def factors(self) -> Any:
         """Marginals of the factors, shaped as ``theta.factors``."""
         return self.marginals.factors
+
+    def shaped(self) -> np.ndarray:
+        """Return the marginals of the variables as an array, with the shape of the grid where the graph is one."""
+        graph = self.marginals.graph
+        if graph.n_variables and (graph.labels != graph.labels[0]).any():
+            raise InputError("the variables have different numbers of labels; read .unary, one array for each.")
+        return np.asarray(self.unary).reshape(*(graph.shape or (graph.n_variables,)), -1)
+
+    def plot(self, names: Sequence[Any] | None = None, ax: Any = None) -> Any:
+        """Draw the marginals of the variables and return the axes: a picture of a grid, else labels by variables."""
+        from backfield import drawing
+
+        values = self.shaped()
+        return drawing.draw_marginals(drawing.axes(ax), values, range(values.shape[-1]) if names is None else names)
+
+    def _repr_html_(self) -> str:
+        from backfield import drawing
+
+        bound = {"lower": "lower bound", "upper": "upper bound", "bethe": "Bethe approximation"}.get(self.bound, self.bound)
+        rows = {"graph": self.marginals.graph, "log Z": f"{self.log_partition:.6g} ({bound})"}
+        rows |= {"converged": self.converged, "iterations": self.n_iter} if self.n_iter else {}
+        return drawing.html_table("Result", rows)
 
 
 class Inference(Component):
