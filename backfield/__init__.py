@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from backfield.estimators import GraphCRF as GraphCRF
     from backfield.estimators import GridCRF as GridCRF
     from backfield.estimators import GridSample as GridSample
+    from backfield.estimators import MultiLabelCRF as MultiLabelCRF
     from backfield.estimators import Sample as Sample
     from backfield.estimators import Scaled as Scaled
     from backfield.estimators import VolumeCRF as VolumeCRF
@@ -48,6 +49,7 @@ _HOMES = {
         "GraphCRF",
         "GridCRF",
         "GridSample",
+        "MultiLabelCRF",
         "Sample",
         "Scaled",
         "VolumeCRF",

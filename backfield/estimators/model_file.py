@@ -18,6 +18,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
+from sklearn.utils.validation import check_is_fitted
 
 from backfield.atomic import write_bytes
 from backfield.data.formats.crfsuite import MAGIC, read_crfsuite
@@ -30,6 +31,7 @@ from backfield.estimators._fitting import Fitted
 from backfield.estimators._model_text import check_blocks, check_settings, check_text, finite
 from backfield.estimators.crf import CRF
 from backfield.estimators.crfsuite_model import from_crfsuite
+from backfield.estimators.multi_label import MultiLabelCRF
 from backfield.limits import parse_json
 from backfield.registry import Component, get, plain
 from backfield.structures import Structure
@@ -64,6 +66,30 @@ def save(estimator: CRF, path: Any) -> None:
     for kind in ("unary", "factors"):
         for number, block in enumerate(getattr(learned.layout, kind)):
             tensors |= {f"{kind}.{number}.{key}": np.ascontiguousarray(a) for key, a in _arrays(block.energy).items()}
+    write(path, text, tensors)
+
+
+def save_multi_label(estimator: MultiLabelCRF, path: Any) -> None:
+    """Write a fitted classifier of label sets: a model without blocks, whose tensors are its coefficients."""
+    check_is_fitted(estimator, "coef_")
+    names = vars(estimator).get("feature_names_in_")
+    text = {
+        "format": FORMAT,
+        "version": _version(),
+        "estimator": "MultiLabelCRF",
+        "params": {key: _json_value(key, value) for key, value in estimator.get_params(deep=False).items()},
+        "classes": [0, 1],
+        "layout": {"unary": [], "factors": []},
+        "feature_names": None if names is None else [str(name) for name in names],
+        "trace": estimator.trace_,
+        "converged": bool(estimator.converged_),
+        "preprocessing": None,
+    }
+    write(path, text, {key: np.ascontiguousarray(array) for key, array in estimator.arrays().items()})
+
+
+def write(path: Any, text: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+    """Write the text and the tensors of a model."""
     words = json.dumps(text)
     data = format_tensors(tensors, metadata={"backfield": words, "checksum": checksum(words, tensors)})
     try:
@@ -85,6 +111,8 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
         return _crfsuite(path, data)
     text, tensors = _read(Path(path), data)
     try:
+        if text["estimator"] == "MultiLabelCRF":
+            return _multi_label(text, tensors)
         estimator = _estimator(text)
         estimator.set_params(**{k: m for k, m in (("unary", unary), ("pairwise", pairwise)) if m is not None})
         check_settings(estimator._settings())
@@ -118,6 +146,17 @@ def _short(error: Exception) -> str:
     """Return a message as one line: a file may put anything into it."""
     text = " ".join(str(error).split())
     return text if len(text) <= 400 else f"{text[:400]} ..."
+
+
+def _multi_label(text: dict[str, Any], tensors: dict[str, np.ndarray]) -> MultiLabelCRF:
+    """Return the classifier of label sets."""
+    numbers = ("coef", "intercept", "couplings")
+    arrays = {key: finite(key, array) if key in numbers else array for key, array in tensors.items()}
+    estimator = MultiLabelCRF(**text["params"]).with_arrays(arrays)
+    estimator.trace_, estimator.converged_, estimator.message_ = text["trace"], text["converged"], "read from a file"
+    if text["feature_names"] is not None:
+        estimator.feature_names_in_ = np.array(text["feature_names"], dtype=object)
+    return estimator
 
 
 def _estimator(text: dict[str, Any]) -> CRF:

@@ -1,17 +1,25 @@
-"""The best MAP solver for a model: exact where one is, else loopy max-product."""
+"""The best MAP solver for a model: exact where one is, or where the model is tiny; else loopy max-product."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+
+import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.map_solvers.base import MapResult, MapSolver
 from backfield.registry import get, lookup
 
+#: Models of at most 2^TINY labelings are enumerated.
+_TINY = 14
+
 
 def solve(theta: Potentials, solver: str = "auto") -> MapResult:
-    """Return MAP labels by ``solver``; ``auto`` is viterbi, else graph_cut, else max_product, whichever takes the model."""
+    """Return MAP labels by ``solver``; ``auto`` is viterbi, graph_cut, brute_force (of few labelings) or max_product.
+
+    It is the first of these that takes the model.
+    """
     theta.refuse_kernels("a MAP solver")
     if solver != "auto":
         return _part(solver).solve(theta)
@@ -22,6 +30,8 @@ def solve(theta: Potentials, solver: str = "auto") -> MapResult:
             return _default(name).solve(theta)
         except InputError:  # the model has cycles, or is not submodular
             continue
+    if float(np.log2(graph.labels).sum()) <= _TINY:
+        return _default("brute_force").solve(theta)
     return _default("max_product").solve(theta)
 
 

@@ -8,6 +8,7 @@ from backfield import Graph, InputError, Potentials, Tied
 from backfield.graph.graph import union
 from backfield.map_solvers import BruteForce, Icm, MaxProduct, Viterbi
 from backfield.map_solvers._order import message_order, order_of
+from backfield.map_solvers.auto import solve
 from backfield.map_solvers.icm import icm
 from backfield.map_solvers.viterbi import _chain_links, _solve_forest, fix_each
 from tests.models import random_graph, random_potentials, random_tree
@@ -277,3 +278,12 @@ def test_one_label_fixed_at_a_time(shared):
         found[changes.where[part]] = changes.new[part]
         np.testing.assert_array_equal(found, wanted)
     assert fix_each(Potentials(Graph.grid(2, 2), np.zeros((4, 2)), np.zeros((4, 2, 2))), best, variables, labels) is None
+
+
+def test_auto_is_exact_on_tiny_models():
+    rng = np.random.default_rng(0)
+    graph = bf.Graph.from_edges(list(itertools.combinations(range(6), 2)), n_variables=6, labels=3)
+    theta = bf.Potentials(graph, rng.normal(size=(6, 3)), 3 * rng.normal(size=(15, 3, 3)))
+    found = solve(theta)
+    assert found.optimal
+    np.testing.assert_array_equal(found.labels, bf.find_map(theta, "brute_force").labels)
