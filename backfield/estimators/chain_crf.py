@@ -27,6 +27,9 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
     pairs of labels (None: before the first position, after the last), {"forbidden": pairs} or {"allowed": pairs}. Predicted
     sequences keep them: where the most probable labels of the positions do not, ``max_marginal`` takes the allowed sequence
     with the largest product of marginals.
+
+    ``order`` is the number of earlier labels that a label sees: with 2 there is also a weight for every three labels in a
+    row, and inference costs L^3 per position.
     """
 
     def predict_best(self, X: Any, k: int = 5) -> list[list[tuple[np.ndarray, float]]]:

@@ -37,6 +37,8 @@ def to_crfsuite(crf: CRF) -> CrfsuiteModel:
     learned, names = state.learned, state.learned.reader.names
     if not isinstance(learned.reader.structure, Chain) or names is None:
         raise InputError("CRFsuite has chains with named features only: fit a ChainCRF on lists of dicts or of names.")
+    if learned.reader.structure.order != 1:
+        raise InputError("CRFsuite has chains of order 1 only.")
     if learned.rules is not None:
         raise InputError("CRFsuite has no constraints: a model that has some cannot be written for it.")
     labels = [str(label) for label in learned.classes.values.tolist()]

@@ -12,11 +12,19 @@ from backfield.graph.graph import Graph, _check_scopes, _label_counts
 from backfield.graph.lattice import Lattice, checked_offsets, checked_shape, neighbourhood
 
 
-def chain(length: int, labels: int | Sequence[int] = 2) -> Graph:
-    """Return the chain ``0 - 1 - ... - length-1``."""
+def chain(length: int, labels: int | Sequence[int] = 2, order: int = 1) -> Graph:
+    """Return the chain ``0 - 1 - ... - length-1`` (see :meth:`Graph.chain`)."""
     n = _positive(length, "length")
-    first = np.arange(n - 1)
-    return _pairwise(_counts(labels, n), np.stack([first, first + 1], axis=1))
+    if order not in (1, 2) or isinstance(order, bool):
+        raise InputError(f"a chain is of order 1 or 2, got {order!r}.")
+    pairs = np.arange(n - 1)[:, None] + np.arange(2)
+    if order == 1 or n < 3:
+        return _pairwise(_counts(labels, n), pairs)
+    triples = np.arange(n - 2)[:, None] + np.arange(3)
+    ptr = np.concatenate([np.arange(n) * 2, 2 * (n - 1) + np.arange(1, n - 1) * 3])
+    graph = Graph._from_arrays(_counts(labels, n), ptr, np.concatenate([pairs.ravel(), triples.ravel()]))
+    graph._group_sizes = (("pairs", n - 1), ("triples", n - 2))
+    return graph
 
 
 def grid(rows: Any, columns: Any = None, labels: Any = None, neighbours: Any = None, offsets: Any = None) -> Graph:

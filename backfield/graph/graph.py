@@ -157,11 +157,11 @@ class Graph:
         return _frozen(np.arange(0, self.n_slots + 1, 2))
 
     @classmethod
-    def chain(cls, length: int, labels: int | Sequence[int] = 2) -> Graph:
-        """Return a chain ``0 - 1 - ... - length-1``."""
+    def chain(cls, length: int, labels: int | Sequence[int] = 2, order: int = 1) -> Graph:
+        """Return a chain ``0 - 1 - ... - length-1``; of order 2 with factors (t, t + 1), then (t, t + 1, t + 2)."""
         from backfield.graph import builders
 
-        return builders.chain(length, labels)
+        return builders.chain(length, labels, order)
 
     @classmethod
     def grid(

@@ -17,6 +17,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.graph.chains import second_order, tied_order_two
 from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers import _messages
 from backfield.map_solvers._order import order_of
@@ -30,8 +31,10 @@ class Viterbi(MapSolver, name="viterbi"):
     exact: ClassVar[bool] = True
 
     def supports(self, theta: Potentials) -> bool:
-        """Whether theta holds tables, or one for all edges of chains."""
-        return theta.has_tables_only or (theta.shared is not None and _links_of(theta) is not None)
+        """Whether theta holds tables, or one for all edges of chains, or for all pairs and all triples of order two."""
+        if theta.has_tables_only or tied_order_two(theta) is not None:
+            return True
+        return theta.shared is not None and _links_of(theta) is not None
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels; refuses graphs with cycles."""
@@ -40,6 +43,8 @@ class Viterbi(MapSolver, name="viterbi"):
         links = _links_of(theta)
         if links is not None:
             bad = _solve_chains(links, exact.unary, _tables_of(exact), labels)
+        elif second_order(graph) is not None:
+            bad = _solve_order_two(*_order_two(exact), exact.unary, labels)
         else:
             bad = _solve_forest(exact, labels)
         if bad >= 0:
@@ -96,6 +101,16 @@ def _chain_links(graph: Graph) -> np.ndarray | None:
     return _frozen(links)
 
 
+def _order_two(theta: Potentials) -> tuple[np.ndarray, ...]:
+    """Return where the tables of the pair and the triple that end at each position start (-1: none), and the tables."""
+    chains, shared = second_order(theta.graph), tied_order_two(theta)
+    assert chains is not None
+    if shared is not None:
+        return np.minimum(chains.pair, 0), np.minimum(chains.triple, 0), shared[0].reshape(-1), shared[1].reshape(-1)
+    ptr, flat = np.append(theta.graph.layout.table_ptr[:-1], -1), theta.factors_flat
+    return ptr[chains.pair], ptr[chains.triple], flat, flat
+
+
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
@@ -143,6 +158,46 @@ def _solve_chains(links, theta_u, theta_c, labels):
         for i in range(stop - 1, start - 1, -1):
             labels[i] = np.argmax(h[i] + theta_c[links[i], :, labels[i + 1]])
         start = stop + 1
+    return -1
+
+
+@exact_kernel
+def _solve_order_two(pair, triple, pairs, triples, theta_u, labels):
+    """Chains of order two: h(x, y) is the best score up to t that ends in x, y; returns as :func:`_solve_forest`."""
+    n, count = theta_u.shape
+    h, new = np.empty((count, count)), np.empty((count, count))
+    back = np.zeros((n, count, count), np.int64)  # w before x, y
+    for t in range(n):
+        for x in range(count):
+            for y in range(count):
+                new[x, y] = theta_u[t, y]
+                if pair[t] < 0:
+                    continue
+                new[x, y] += pairs[pair[t] + x * count + y]
+                best, at = -np.inf, 0
+                for w in range(count if pair[t - 1] >= 0 else 1):
+                    value = h[w, x]
+                    if triple[t] >= 0:
+                        value += triples[triple[t] + (w * count + x) * count + y]
+                    if value > best:
+                        best, at = value, w
+                new[x, y] += best
+                back[t, x, y] = at
+        h, new = new, h
+        if t + 1 < n and pair[t + 1] >= 0:
+            continue
+        best, at = -np.inf, 0
+        for y in range(count):
+            for x in range(count if pair[t] >= 0 else 1):
+                if h[x, y] > best:
+                    best, at = h[x, y], x * count + y
+        if best == -np.inf:
+            return t
+        i, x, y = t, at // count, at % count
+        labels[i] = y
+        while pair[i] >= 0:
+            labels[i - 1] = x
+            x, y, i = back[i, x, y], x, i - 1
     return -1
 
 

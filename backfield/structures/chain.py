@@ -15,7 +15,7 @@ from backfield.data.kinds import ChainArrays, ColumnFile
 from backfield.data.label_sets import LabelSets, has_sets
 from backfield.errors import InputError
 from backfield.graph import Graph
-from backfield.structures.base import Instance, Structure
+from backfield.structures.base import BlockSize, Instance, Structure
 from backfield.structures.constraints import Rules, rules
 
 
@@ -26,17 +26,24 @@ class Chain(Structure, name="chain"):
     The features of a position are a list of names, or a dict {name: value}, where a value is a number, or a text: {"word":
     "the"} is the feature "word=the" with ``separator`` "=". A list or dict as value has features of its own, whose names
     follow after the separator. A label may be None (hidden) or a set of possible ones. ``constraints`` are transitions that
-    cannot be, see :mod:`backfield.structures.constraints`.
+    cannot be, see :mod:`backfield.structures.constraints`. With ``order`` 2 there are weights of three labels in a row, too.
     """
 
     separator: str = "="
     constraints: Any = None
+    order: int = 1
 
     unit: ClassVar[tuple[str, str]] = ("chain", "position")
     label_kinds: ClassVar[str] = "biuU"
     chains: ClassVar[bool] = True
     codec: ClassVar[Codec] = TokenCodec()
     files: ClassVar[tuple[Format, ...]] = (ChainArrays(), ColumnFile())
+
+    def __post_init__(self) -> None:
+        if self.order not in (1, 2) or isinstance(self.order, bool):
+            raise InputError(
+                f"chain: order must be 1 or 2, the number of earlier labels that a label sees; got {self.order!r}."
+            )
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a sequence of rows or of dicts."""
@@ -67,7 +74,16 @@ class Chain(Structure, name="chain"):
             x = np.asarray(x)
         if x.ndim != 2 or x.shape[0] == 0:
             raise InputError(f"a sequence must have shape (T, F) with T >= 1, got {x.shape}.")
-        return Instance((x.shape[0],), x.shape[0] - 1, x)
+        length = x.shape[0]
+        if self.order == 1:
+            return Instance((length,), length - 1, x)
+        types = np.repeat([0, 1], [length - 1, max(0, length - 2)])
+        return Instance((length,), len(types), x, factor_types=types)
+
+    def blocks(self, sample: Instance) -> tuple[dict[int, BlockSize], dict[int, BlockSize]]:
+        """Return one type of variables; pairs and, of order two, triples."""
+        nodes, factors = super().blocks(sample)
+        return nodes, {each: block._replace(arity=2 + each) for each, block in factors.items()}
 
     def flat(self, y: Any, sample: Instance) -> np.ndarray | LabelSets:
         """Return the labels of a sequence, or sets of them."""
@@ -83,7 +99,7 @@ class Chain(Structure, name="chain"):
 
     def graph(self, sample: Instance, n_labels: int) -> Graph:
         """Return the chain."""
-        return Graph.chain(sample.n_variables, labels=n_labels)
+        return Graph.chain(sample.n_variables, labels=n_labels, order=self.order)
 
 
 def named_features(position: Any, separator: str) -> Iterator[tuple[str, Any]]:

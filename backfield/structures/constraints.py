@@ -32,7 +32,7 @@ class Forbidden:
     unary : int array
         Entries of the flat log-potentials of the variables.
     table : (L * L,) booleans
-        Entries of the table of every factor.
+        Entries of the table of every factor of two variables.
     """
 
     unary: np.ndarray

@@ -65,7 +65,7 @@ def samples(structure: Any, X: list[Any], y: list[Any]) -> None:
 
 
 def graphs(structure: Any, X: list[Any], y: list[Any]) -> None:
-    """``graph`` has the variables, factors and labels that the instance says; with ``chains`` it is a path."""
+    """``graph`` has the variables, factors and labels of the instance; with ``chains`` it is a path, of order 1 or 2."""
     for sample in instances(structure, X):
         n_labels = count_labels(structure, sample)
         graph = structure.graph(sample, n_labels)
@@ -76,7 +76,9 @@ def graphs(structure: Any, X: list[Any], y: list[Any]) -> None:
         require(structure.fixed_labels or graph.labels.min() == n_labels, "variables with fewer labels than are asked for")
         if structure.chains:
             path = [(t, t + 1) for t in range(graph.n_variables - 1)]
-            require([tuple(scope) for scope in graph.factors] == path, "a graph that is no path")
+            scopes = [tuple(scope) for scope in graph.factors]
+            order = 1 if len(scopes) == len(path) else 2
+            require(graph == Graph.chain(graph.n_variables, labels=n_labels, order=order), "a graph that is no path")
 
 
 def keys(structure: Any, X: list[Any], y: list[Any]) -> None:

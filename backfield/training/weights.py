@@ -77,7 +77,7 @@ class WeightLayout:
             return Potentials.from_groups(graph, unary, groups)
         factors = _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
         if example.forbidden is not None:
-            factors.reshape(-1, len(example.forbidden.table))[:, example.forbidden.table] = -np.inf
+            factors[_forbidden_entries(graph, example.forbidden.table)] = -np.inf
         return Potentials.from_flat(graph, unary, factors)
 
     def _tied_groups(self, w: np.ndarray, example: Example, dtype: Any) -> list[Tied] | None:
@@ -93,7 +93,7 @@ class WeightLayout:
             if found is None:
                 return None
             tables = found.tables.reshape(-1, *span.shape)
-            if example.forbidden is not None:
+            if example.forbidden is not None and span.arity == 2:
                 tables = np.where(example.forbidden.table.reshape(span.shape), -np.inf, tables)
             groups.append(Tied(tables, found.scales, True, span.n_factors, len(tables)).astype(dtype))
         return groups
@@ -143,12 +143,19 @@ class WeightLayout:
                 d_w[block.start : block.stop] = group.tables.reshape(-1)
 
 
+def _forbidden_entries(graph: Graph, table: np.ndarray) -> np.ndarray:
+    """Return the flat entries of all factors of two variables that a table forbids."""
+    layout = graph.layout
+    starts = layout.table_ptr[:-1][np.diff(layout.scope_ptr) == 2]
+    return (starts[:, None] + np.flatnonzero(table)).reshape(-1)
+
+
 def _owners(example: Example) -> list[int] | None:
     """Return the block whose rows are each group of the graph; None where groups and blocks do not match one to one."""
     given = [(number, rows) for number, rows in enumerate(example.factors) if rows is not None]
     groups = example.graph.groups
     # No engine of binary grids runs on tied groups: writing them out later would cost them a little time.
-    if len(given) != len(groups) or (example.graph.n_labels == 2 and len(groups) > 1):
+    if len(given) != len(groups) or (example.graph.n_labels == 2 and len(groups) > 1 and example.graph.arity is not None):
         return None
     for (_, rows), group in zip(given, groups, strict=True):
         match = isinstance(rows.index, slice) and (rows.index.start, rows.index.stop) == (group.start, group.stop)

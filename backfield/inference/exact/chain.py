@@ -1,5 +1,8 @@
 """Exact inference on paths: chains of any numbering, label counts and orientation of edges, and unions of them.
 
+Chains of order two (``Graph.chain(order=2)``) are :mod:`backfield.inference.exact.order_two` where they share their tables,
+else the junction tree's.
+
 Marginals by :mod:`backfield.inference.exact.forward_backward`. The vjp needs the marginals only: with F_t and B_t the
 conditional expectations of d·f over what comes before (with t) and after t, given x_t,
 
@@ -17,8 +20,11 @@ from typing import Any
 import numpy as np
 
 from backfield.graph import Potentials
+from backfield.graph.chains import second_order, tied_order_two
 from backfield.inference.exact.base import DirectInference, direction
 from backfield.inference.exact.forward_backward import forward_backward
+from backfield.inference.exact.junction import Exact
+from backfield.inference.exact.order_two import order_two_gradient
 from backfield.inference.exact.paths import arrange, paths_of, restore
 from backfield.inference.exact.tied_chains import chain_starts, shared_chain_gradient
 from backfield.kernels.compile import exact_kernel
@@ -32,11 +38,15 @@ class Chain(DirectInference, name="chain"):
     """Forward-backward on disjoint paths; parallel edges are allowed."""
 
     def supports(self, theta: Potentials) -> bool:
-        """Whether theta holds tables, or one for all edges of chains."""
-        return theta.has_tables_only or chain_starts(theta) is not None
+        """Whether theta holds tables, or one for all edges of chains, or for all pairs and all triples of order two."""
+        return theta.has_tables_only or chain_starts(theta) is not None or _is_tied_order_two(theta)
 
     def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
         """Return log Z and the marginals, complex where theta is."""
+        if second_order(theta.graph) is not None:
+            log_partition, mu = Exact().marginals(theta)
+            _fix_single(theta, mu)
+            return log_partition, mu
         theta, paths = theta.written_out(), paths_of(theta.graph)
         dtype = np.result_type(theta.dtype, np.float64)
         log_partition, *mu = forward_backward(paths, *arrange(paths, theta.astype(dtype)))
@@ -44,10 +54,17 @@ class Chain(DirectInference, name="chain"):
 
     def log_partition_and_gradient(self, theta: Potentials) -> tuple[Any, Potentials]:
         """Return log Z and its gradient; where all edges share one table, none is written per edge."""
-        return shared_chain_gradient(theta) or super().log_partition_and_gradient(theta)
+        return _tied_gradient(theta) or super().log_partition_and_gradient(theta)
+
+    def beliefs(self, theta: Potentials) -> np.ndarray:
+        """Return the marginals of the variables; where all edges share one table, none is written per edge."""
+        found = _tied_gradient(theta)
+        return super().beliefs(theta) if found is None else found[1].unary_flat
 
     def vjp(self, theta: Potentials, d_mu: Potentials) -> Potentials:
         """Return the covariance of f applied to ``d_mu``."""
+        if second_order(theta.graph) is not None:
+            return Exact().vjp(theta, d_mu)
         theta, paths = theta.written_out(), paths_of(theta.graph)
         values, tangents = map(theta.like, direction(theta, d_mu))
         _, *mu = forward_backward(paths, *arrange(paths, values))
@@ -55,6 +72,22 @@ class Chain(DirectInference, name="chain"):
         out = np.empty_like(d[0]), np.empty_like(d[1])
         _covariance(paths.labels, paths.unary_ptr, paths.table_ptr, *mu, *d, np.empty_like(d[0]), *out)
         return restore(paths, theta.graph, *out).astype(np.result_type(theta.dtype, d_mu.dtype))
+
+
+def _tied_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
+    """Return log Z and its gradient of chains that share their tables; None of other models."""
+    return shared_chain_gradient(theta) or order_two_gradient(theta)
+
+
+def _fix_single(theta: Potentials, mu: Potentials) -> None:
+    """Make the marginals of variables with one possible label exactly one-hot."""
+    possible = np.real(theta.unary) > -np.inf
+    single = possible.sum(axis=1) == 1
+    mu.unary[single] = possible[single]
+
+
+def _is_tied_order_two(theta: Potentials) -> bool:
+    return theta.dtype.kind == "f" and tied_order_two(theta) is not None
 
 
 @exact_kernel

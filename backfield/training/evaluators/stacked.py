@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse, vstack
 
-from backfield.graph.graph import union
+from backfield.graph.chains import stack, tied_order_two
 from backfield.graph.labeling import Labeling
 from backfield.objectives import Target
 from backfield.objectives.base import is_complete
@@ -33,11 +33,12 @@ class Stacked(General):
     def applies(cls, task: Task) -> bool:
         """Where the objective takes one table for all edges as it is, and all examples count the same."""
         layout = task.layout
-        tied = len(layout.unary) == 1 and not layout.unary[0].energy.whole and len(layout.factors) == 1
-        if not (task.in_memory and tied and task.examples) or task.objective.per_example:
+        alike = len(layout.unary) == 1 and not layout.unary[0].energy.whole and len(layout.factors) <= 2
+        if not (task.in_memory and alike and task.examples) or task.objective.per_example:
             return False
-        theta = layout.theta(layout.start(), task.examples[0], task.dtype)
-        tied = theta.shared is not None and task.objective.supports(theta, task.setting)
+        longest = max(task.examples, key=lambda example: example.graph.n_variables)
+        theta = layout.theta(layout.start(), longest, task.dtype)
+        tied = (theta.shared or tied_order_two(theta)) is not None and task.objective.supports(theta, task.setting)
         return tied and all(_is_stackable(example, task.objective.needs_inference) for example in task.examples)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def _is_stackable(example: Example, hidden: bool) -> bool:
 
 def stacked(examples: list[Example]) -> Example:
     """Return chains as one example."""
-    graph = union([example.graph for example in examples])
+    graph = stack([example.graph for example in examples])
     labelings = [example.target.labeling for example in examples if example.target is not None]
     labels = np.concatenate([labeling.labels for labeling in labelings])
     mask = None
@@ -83,11 +84,13 @@ def stacked(examples: list[Example]) -> Example:
         mask = np.concatenate([labeling.allowed for labeling in labelings])
     has_sets = any(labeling.has_sets for labeling in labelings)
     labeling = Labeling(labels, mask, has_sets, counts=graph.n_labels or graph.labels)
-    unary, factors = (
-        _joined([example.unary[0] for example in examples]),
-        _joined([example.factors[0] for example in examples]),
-    )
-    return Example(graph, [unary], [factors], Target(labeling), forbidden=_joined_forbidden(examples))
+    unary = _joined([example.unary[0] for example in examples], 0)
+    factors, start = [], 0
+    for number in range(len(examples[0].factors)):
+        rows = _joined([example.factors[number] for example in examples], start)
+        factors.append(rows)
+        start = start if rows is None else rows.index.stop
+    return Example(graph, [unary], factors, Target(labeling), forbidden=_joined_forbidden(examples))
 
 
 def _joined_forbidden(examples: list[Example]) -> Forbidden | None:
@@ -99,7 +102,10 @@ def _joined_forbidden(examples: list[Example]) -> Forbidden | None:
     return Forbidden(np.concatenate(parts), first.table)
 
 
-def _joined(parts: list[Rows | None]) -> Rows:
+def _joined(parts: list[Rows | None], start: int) -> Rows | None:
+    """Return the rows of one block of all examples, from ``start`` on."""
     features = [rows.features for rows in parts if rows is not None]
+    if not features:
+        return None
     joined = vstack(features, format="csr") if issparse(features[0]) else np.concatenate(features)
-    return Rows(slice(0, joined.shape[0]), joined)
+    return Rows(slice(start, start + joined.shape[0]), joined)
