@@ -44,9 +44,9 @@ class Chain(DirectInference, name="chain"):
     def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
         """Return log Z and the marginals, complex where theta is."""
         if second_order(theta.graph) is not None:
-            log_partition, mu = Exact().marginals(theta)
-            _fix_single(theta, mu)
-            return log_partition, mu
+            found = Exact().marginals(theta)
+            _fix_single(theta, found[1])
+            return found
         theta, paths = theta.written_out(), paths_of(theta.graph)
         dtype = np.result_type(theta.dtype, np.float64)
         log_partition, *mu = forward_backward(paths, *arrange(paths, theta.astype(dtype)))

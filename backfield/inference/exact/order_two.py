@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backfield.graph import Potentials
+from backfield.graph import Potentials, Tied
 from backfield.graph.chains import second_order, tied_order_two
 from backfield.inference.exact.forward_backward import LIMIT
 from backfield.inference.exact.sequences import Sequence
@@ -40,7 +40,8 @@ def order_two_gradient(theta: Potentials) -> tuple[float, Potentials] | None:
     found = order_two_sums(theta)
     if found is None:
         return None
-    groups = [group.adjoint(each.astype(theta.dtype)) for group, each in zip(theta.groups, found[2:], strict=True)]
+    sums = zip(theta.groups, (found.pairs, found.triples), strict=True)
+    groups = [group.adjoint(each.astype(theta.dtype)) for group, each in sums if isinstance(group, Tied)]
     return found.log_partition, Potentials.from_groups(theta.graph, found.mu.reshape(-1).astype(theta.dtype), groups)
 
 
