@@ -18,6 +18,8 @@ class Decoder(Component):
     needs_marginals: ClassVar[bool] = True
     #: Looks at marginals of factors, too; else the factor tables of ``mu`` may be left empty.
     needs_factors: ClassVar[bool] = False
+    #: Looks at each variable's own marginals alone, so that the labels of a tile are those of the whole image.
+    local: ClassVar[bool] = False
 
     #: Predicts labelings that have a positive probability under theta, or none; others are refused with constraints.
     keeps_constraints: ClassVar[bool] = False

@@ -22,6 +22,8 @@ class MaxMarginal(Decoder, name="max_marginal"):
 
     keeps_constraints: ClassVar[bool] = True
 
+    local: ClassVar[bool] = True
+
     def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> np.ndarray:
         """Return the labels with the largest marginals."""
         assert mu is not None

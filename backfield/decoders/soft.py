@@ -16,6 +16,7 @@ class Soft(Decoder, name="soft"):
     """The probability of each label."""
 
     keeps_constraints: ClassVar[bool] = True
+    local: ClassVar[bool] = True
 
     def decode(self, theta: Potentials, mu: Potentials | None, outputs: np.ndarray | None = None) -> Any:
         """Return the marginals of the variables."""

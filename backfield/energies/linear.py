@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backfield.energies.base import Energy, TiedScores
-from backfield.kernels.arrays import add_row, column_sums
+from backfield.kernels.arrays import add_row, column_sums, row_products
 
 #: Of more features there is no Gram matrix: it costs their square per row, and its Cholesky factor their cube.
 _WIDE = 512
@@ -23,14 +23,14 @@ class Linear(Energy, name="linear"):
         return (n_features + intercept) * n_outputs
 
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
-        """Return features @ W + b."""
+        """Return features @ W + b; a row has the same bits whatever rows are around it."""
         matrix = w.reshape(-1, n_outputs).astype(features.dtype, copy=False)
-        if not intercept:
-            return np.asarray(features @ matrix)
-        if features.shape[1] == 0:
-            return np.repeat(matrix[-1:], features.shape[0], axis=0)
-        scores = np.asarray(features @ matrix[:-1])
-        add_row(scores, matrix[-1])
+        slopes, bias = matrix[: features.shape[1]], matrix[-1] if intercept else None
+        if isinstance(features, np.ndarray):
+            return row_products(features, slopes, bias)
+        scores = np.asarray(features @ slopes)
+        if bias is not None:
+            add_row(scores, bias)
         return scores
 
     def tables(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> TiedScores | None:

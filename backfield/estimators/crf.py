@@ -293,24 +293,73 @@ n_jobs, random_state, verbose
         state = self._state()
         return Predictor(Assembler(self._settings(), state.learned), state.weights)
 
-    def predict(self, X: Any, cluster: Any = None) -> list[Any]:
-        """Return predicted labels, shaped as the input."""
+    def predict(self, X: Any, cluster: Any = None, *, tile: Any = None, out: Any = None) -> Any:
+        """Return predicted labels, shaped as the input.
+
+        Parameters
+        ----------
+        X
+            Entries as for :meth:`fit`. With ``tile`` they may be arrays of any size that are read by parts (memory maps,
+            zarr, lazy features), and X may be one such array, whose labels are then returned alone.
+        cluster
+            As in :meth:`fit`.
+        tile : int or tuple of int, optional
+            Images and volumes: predict tile by tile, of so many pixels along each axis, with threads or workers over tiles.
+            The result is that of the whole, to the bit (behind a :class:`Classifier`, to 1e-6).
+        out : array, or path of an ``.npy`` or ``.zarr``, or a list of these, optional
+            With ``tile``: where the labels are written, one for each entry of X.
+        """
+        if tile is not None:
+            return self._tiled(X, tile, out, cluster, labels=True)
+        _refuse_out(out)
         with using(cluster):
             return Ragged(self._stream(self._predictor().labels, X))
 
-    def predict_proba(self, X: Any, cluster: Any = None) -> list[Any]:
-        """Return the marginals of every variable, shaped as the input with the labels as last axis."""
+    def predict_proba(self, X: Any, cluster: Any = None, *, tile: Any = None, out: Any = None) -> Any:
+        """Return the marginals of every variable, shaped as the input with the labels as last axis.
+
+        Parameters as in :meth:`predict`.
+        """
+        if tile is not None:
+            return self._tiled(X, tile, out, cluster, marginals=True)
+        _refuse_out(out)
         with using(cluster):
             return Ragged(self._stream(self._predictor().marginals, X))
 
-    def predict_each(self, X: Any, cluster: Any = None) -> Iterator[tuple[Any, Any]]:
+    def predict_each(self, X: Any, cluster: Any = None, *, tile: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield labels and marginals of each example in order, as they come; what is yielded is not held."""
         workers = None if cluster is None else open_cluster(cluster)
         try:
-            yield from self._stream(self._predictor().both, X, workers)
+            if tile is not None:
+                yield from self._each_tiled(X, tile, None, workers, labels=True, marginals=True)
+            else:
+                yield from self._stream(self._predictor().both, X, workers)
         finally:
             if workers is not None:
                 workers.close()
+
+    def _tiled(self, X: Any, tile: Any, out: Any, cluster: Any, **wanted: bool) -> Any:
+        """Return what is wanted of each entry of X, or of the one array that X is."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        single = len(shape) == self.structure_.n_axes + 1 > 1 and shape[-1] == self.n_features_in_
+        with using(cluster) as workers:
+            if single:
+                X, out = [X], [out]
+            found = [each for (each,) in self._each_tiled(X, tile, out, workers, **wanted)]
+        return found[0] if single else found
+
+    def _each_tiled(
+        self, X: Any, tile: Any, out: Any, cluster: Any, labels: bool = False, marginals: bool = False
+    ) -> Iterator[tuple[Any, ...]]:
+        from backfield.estimators._tiles import TilePredictor
+
+        answer, n_jobs = TilePredictor(self._predictor(), tile, labels, marginals), self._settings().n_jobs
+        X = checked_sequence(open_data(X)[0], "X")
+        outs = [None] * len(X) if out is None else out
+        if isinstance(outs, str) or not hasattr(outs, "__len__") or len(outs) != len(X):
+            raise InputError(f"out must list one array or path for each of the {len(X)} entries of X.")
+        for number in range(len(X)):
+            yield answer(X[number], number, (outs[number],) * (labels + marginals), n_jobs, cluster or active())
 
     def _stream(self, answer: Any, X: Any, cluster: Any = None) -> Iterator[Any]:
         X = checked_sequence(open_data(X)[0], "X")
@@ -392,6 +441,11 @@ n_jobs, random_state, verbose
         from backfield.estimators.model_file import save
 
         save(self, path)
+
+
+def _refuse_out(out: Any) -> None:
+    if out is not None:
+        raise InputError("out is for predictions by parts; give tile, too.")
 
 
 def _pair(x: Any, y: Any, number: int) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph.graph import FactorGroup
-from backfield.kernels.arrays import add_row, column_sums
+from backfield.kernels.arrays import column_sums, row_products
 
 
 class Group(ABC):
@@ -233,10 +233,8 @@ class Tied(ListedGroup):
         """Return sum_k s_ck T_k of finite tables, as the linear energies compute it."""
         if self.scales is None or self.scales.shape[1] == 0:
             return np.repeat(matrix[-1:], self.n_factors, axis=0).reshape(-1)
-        out = np.asarray(self.scales @ matrix[: self.scales.shape[1]])
-        if self.has_constant:
-            add_row(out, matrix[-1])
-        return out.reshape(-1)
+        bias = matrix[-1] if self.has_constant else None
+        return row_products(self.scales, matrix[: self.scales.shape[1]], bias).reshape(-1)
 
     def vjp(self, d_tables: np.ndarray) -> Self:
         """Return d_T_k = sum_c s_ck d_theta_c and d_s_ck = <T_k, d_theta_c>."""

@@ -109,6 +109,11 @@ class Lattice:
             colours[place] = next(colour for colour in itertools.count() if colour not in near)
         return colours
 
+    @property
+    def n_colours(self) -> int:
+        """Number of colours."""
+        return int(self.class_colours.max()) + 1
+
     def colours(self) -> np.ndarray:
         """Return the colour of each variable, (n,)."""
         axes = (np.arange(n) % p for n, p in zip(self.shape, self.periods, strict=True))

@@ -305,6 +305,11 @@ class Potentials:
         total = self.unary_flat.sum() + self.factors_flat.sum()
         return bool(np.isfinite(total) or (np.isfinite(self.unary_flat).all() and np.isfinite(self.factors_flat).all()))
 
+    def magnitude(self) -> np.ndarray:
+        """Return the largest |theta| of variables and of factors; NaN where there is one."""
+        tables = self.unary_flat, self.factors_flat
+        return np.array([max(-float(table.min(initial=0)), float(table.max(initial=0))) for table in tables])
+
     def verify(self) -> None:
         """Refuse numbers that are none: asked by methods that come across them; who makes potentials has looked."""
 

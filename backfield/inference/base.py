@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -92,6 +92,13 @@ class Result:
         return drawing.html_table("Result", rows)
 
 
+class Piece(NamedTuple):
+    """Marginals of a piece of a field, and the largest numbers that decide which kernels may run it."""
+
+    beliefs: np.ndarray
+    demand: np.ndarray  # those of all pieces, one maximum for each number, are those of the whole field
+
+
 class Inference(Component):
     """A method that turns log-potentials into marginals."""
 
@@ -116,6 +123,25 @@ class Inference(Component):
     def beliefs(self, theta: Potentials) -> np.ndarray:
         """Return the marginals of the variables alone, flat as the unary tables: all that predictions need."""
         return self.infer(theta).marginals.unary_flat
+
+    def reach(self, graph: Graph) -> int:
+        """Return over how many edges a marginal depends on theta at the most; refused where there is no such number."""
+        what = _field_of(graph)
+        raise InputError(
+            f"{self!r} looks at the whole {what} at once, so it has no tiles; use a method with n_iter sweeps, such "
+            "as tree_reweighted(n_iter=5)."
+        )
+
+    def piece(self, theta: Potentials, rung: int) -> Piece:
+        """Return the marginals of a piece of a field with the kernels of a rung: 0 the fastest, higher ones the safer.
+
+        Pieces of one field must all run on the lowest rung that is :meth:`enough` for the demands of all.
+        """
+        return Piece(self.beliefs(theta), np.zeros(0))
+
+    def enough(self, rung: int, demand: np.ndarray, dtype: Any) -> bool:
+        """Whether a whole field of this demand, given in ``dtype``, would be run by the kernels of a rung."""
+        return True
 
     def sees_bad_numbers(self, graph: Graph) -> bool:
         """Whether the method itself asks potentials to ``verify`` where they are not finite or huge."""
@@ -168,6 +194,25 @@ class IterativeInference(Inference):
     def bounded(self, engine: Engine, state: np.ndarray, value: float, converged: bool) -> tuple[float, str]:
         """Return what is reported as ``log_partition``, and the bound that it is at this state."""
         return value, self.bound_for(engine.theta.graph)
+
+    def phases(self, graph: Graph) -> int | None:
+        """Return over how many edges one sweep carries news at the most; None where there is no limit."""
+        return None
+
+    def reach(self, graph: Graph) -> int:
+        """Return the edges that news crosses in ``n_iter`` sweeps."""
+        what = _field_of(graph)
+        if self.tol is not None:
+            raise InputError(
+                f"{self!r} runs until the whole {what} has converged, so it has no tiles; give n_iter without tol."
+            )
+        phases = self.phases(graph)
+        if phases is None:
+            raise InputError(
+                f"{self!r} updates variables one after the other, which carries news across the whole {what} in a "
+                "sweep, so it has no tiles; use schedule='lattice' or 'flooding'."
+            )
+        return self.n_iter * phases
 
     def infer(self, theta: Potentials) -> Result:
         """Iterate from the starting state and return the marginals."""
@@ -259,6 +304,10 @@ class Progress:
         np.copyto(self.state, state)
         self.beliefs = beliefs
         return change
+
+
+def _field_of(graph: Graph) -> str:
+    return "field" if graph.shape is None else {1: "line", 2: "image"}.get(len(graph.shape), "volume")
 
 
 def largest_change(before: np.ndarray, after: np.ndarray) -> float:

@@ -50,6 +50,19 @@ def resolve(graph: Graph, schedule: str) -> str:
     return schedule
 
 
+def phases(graph: Graph, schedule: str) -> int | None:
+    """Return in how many steps a sweep of a (resolved) schedule updates all variables; None: one after the other.
+
+    Variables of a step do not see each other's news, so a sweep carries news over as many edges as it has steps.
+    """
+    if schedule == "flooding":
+        return 1
+    if schedule == "lattice":
+        assert graph.lattice is not None
+        return graph.lattice.n_colours
+    return None
+
+
 def build(graph: Graph, schedule: str) -> Schedule:
     """Compute the order of a (resolved) schedule."""
     n = graph.n_variables

@@ -1,8 +1,10 @@
-"""Small sums over the rows of narrow arrays, where numpy's own loops are slow."""
+"""Products and sums of many short rows, where numpy's own loops are slow or depend on the number of rows."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from backfield.kernels.compile import kernel
 
 _ROWS_AT_ONCE = 64
 #: Below this many rows numpy's loop over them takes less time than the way round it.
@@ -23,3 +25,48 @@ def add_row(array: np.ndarray, row: np.ndarray) -> None:
     wide = array[:whole].reshape(-1, _ROWS_AT_ONCE * len(row))
     wide += np.tile(row, _ROWS_AT_ONCE)
     array[whole:] += row
+
+
+def row_products(rows: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    """Return rows @ matrix + bias; every row has the same bits, whatever rows are around it.
+
+    BLAS adds up the rows at the end of an array in another order than the others, so that a tile of an image would not have
+    the bits of the whole. It is no faster, either, for less than about ten columns.
+    """
+    dtype = np.result_type(rows, matrix)
+    bias = np.zeros(matrix.shape[1], dtype) if bias is None else bias
+    if rows.shape[1] == 0:
+        return np.repeat(bias[None], len(rows), axis=0)
+    out = np.empty((len(rows), matrix.shape[1]), dtype)
+    _row_products(*(np.ascontiguousarray(each, dtype) for each in (rows, matrix.T, bias)), out)
+    return out
+
+
+@kernel
+def _row_products(rows, columns, bias, out):
+    length, count = rows.shape[1], len(bias)
+    fours = count - count % 4
+    for first in range(0, len(rows), _ROWS_AT_ONCE):  # which stay in the cache for all columns
+        last = min(first + _ROWS_AT_ONCE, len(rows))
+        for k in range(0, fours, 4):
+            a, b, c, d = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+            for i in range(first, last):
+                row = rows[i]
+                s, t, u, v = bias[k], bias[k + 1], bias[k + 2], bias[k + 3]
+                for f in range(length):
+                    s += row[f] * a[f]
+                    t += row[f] * b[f]
+                    u += row[f] * c[f]
+                    v += row[f] * d[f]
+                out[i, k] = s
+                out[i, k + 1] = t
+                out[i, k + 2] = u
+                out[i, k + 3] = v
+        for k in range(fours, count):
+            a = columns[k]
+            for i in range(first, last):
+                row = rows[i]
+                s = bias[k]
+                for f in range(length):
+                    s += row[f] * a[f]
+                out[i, k] = s

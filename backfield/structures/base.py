@@ -38,6 +38,7 @@ from backfield.data.codecs import ArrayCodec, Codec
 from backfield.data.format import Format
 from backfield.data.kinds import ArrayFile
 from backfield.data.label_sets import LabelSets
+from backfield.data.windows import Window, read_window, shape_of
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.indices import checked_csr
@@ -104,6 +105,8 @@ class Structure(Component):
     arity: ClassVar[int] = 2
     #: Every graph is a path 0 - 1 - ... - n-1, for which there are faster evaluators.
     chains: ClassVar[bool] = False
+    #: Axes along which an entry of X can be cut into tiles: those of its labels; 0 where it cannot.
+    n_axes: ClassVar[int] = 0
     #: How an entry of X lies in a shard.
     codec: ClassVar[Codec] = ArrayCodec()
     #: Which files hold examples; packed folders always do.
@@ -155,6 +158,19 @@ class Structure(Component):
         if each:
             return labels.reshape(-1, labels.shape[-1])
         return labels if labels.dtype.kind == "U" else labels.astype(np.int64).reshape(-1)
+
+    def extent(self, x: Any) -> tuple[int, ...]:
+        """Return the shape of the labels of an entry of X, without reading it."""
+        if self.n_axes == 0:
+            raise InputError(f"tiles are for images and volumes; the model is one of {self.unit[0]}s.")
+        shape = shape_of(x, f"a tiled {self.unit[0]}")
+        if len(shape) not in (self.n_axes, self.n_axes + 1) or 0 in shape:
+            raise InputError(f"a tiled {self.unit[0]} must have {self.n_axes} axes and one of features, got shape {shape}.")
+        return shape[: self.n_axes]
+
+    def cut(self, x: Any, window: Window) -> Any:
+        """Return a window of an entry of X, read into memory."""
+        return read_window(x, window)
 
     def rules(self, labels: np.ndarray) -> Rules | None:
         """Return which of the labels of a model cannot follow each other, if there are such."""

@@ -11,6 +11,7 @@ from backfield.data.codecs import Codec, GridCodec
 from backfield.data.format import Format
 from backfield.data.kinds import ImageArrays, ImageFolder
 from backfield.data.samples import GridSample
+from backfield.data.windows import Window, read_window
 from backfield.errors import InputError
 from backfield.graph.lattice import axes
 from backfield.structures.base import Instance
@@ -42,6 +43,20 @@ class Grid(Gridded, name="grid"):
             raise InputError("a GridSample has features of horizontal and vertical edges; it needs a grid of 4 neighbours.")
         array = self._array(x.features)
         return self._instance(array, _edge_features(np.asarray(x.horizontal), np.asarray(x.vertical), *array.shape[:2]))
+
+    def extent(self, x: Any) -> tuple[int, ...]:
+        """Return (H, W)."""
+        return super().extent(x.features if isinstance(x, GridSample) else x)
+
+    def cut(self, x: Any, window: Window) -> Any:
+        """Return a window of an image, with the edges inside of it."""
+        if not isinstance(x, GridSample):
+            return super().cut(x, window)
+        rows, columns = window
+        across = rows, slice(columns.start, columns.stop - 1)
+        down = slice(rows.start, rows.stop - 1), columns
+        parts = (x.features, window), (x.horizontal, across), (x.vertical, down)
+        return GridSample(*(read_window(*each) for each in parts))
 
 
 def _edge_features(across: np.ndarray, down: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -17,6 +17,8 @@ Cost O(1) per variable; memory 4 numbers per variable besides theta and the marg
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from backfield.graph import Graph, Potentials
@@ -34,8 +36,12 @@ def supports(theta: Potentials) -> bool:
     graph = theta.graph
     if graph.image_shape is None or min(graph.image_shape) < 2 or graph.n_labels != 2 or theta.dtype.kind != "f":
         return False
-    limit = np.sqrt(np.finfo(theta.dtype).max)
-    return all(-limit < table.min() and table.max() < limit for table in (theta.unary_flat, theta.factors_flat))
+    return bool(theta.magnitude().max() < limit(theta.dtype))
+
+
+def limit(dtype: Any) -> float:
+    """Return how large potentials may be."""
+    return float(np.sqrt(np.finfo(dtype).max))
 
 
 class LatticeEngine(MeanFieldEngine):

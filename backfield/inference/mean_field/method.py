@@ -8,7 +8,7 @@ Cost O(table) for each variable of a factor; the state, and so one step of the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference import schedule as schedules
-from backfield.inference.base import Engine, IterativeInference, check_iterations
+from backfield.inference.base import Engine, IterativeInference, Piece, check_iterations
 from backfield.inference.mean_field import lattice
 from backfield.inference.mean_field.dense import DenseEngine
 from backfield.inference.mean_field.engine import MeanFieldEngine
@@ -79,6 +79,19 @@ class MeanField(IterativeInference, name="mean_field"):
         """Return the value; it bounds log Z of the model with the filters' own pairs, if there is one."""
         models = [kernel.operator().has_model for kernel in engine.theta.kernels]
         return value, self.bound if all(models) else "none"
+
+    def phases(self, graph: Graph) -> int | None:
+        """Return over how many edges one sweep carries news."""
+        return None if self.order is not None else schedules.phases(graph, schedules.resolve(graph, self.schedule))
+
+    def piece(self, theta: Potentials, rung: int) -> Piece:
+        """Return the marginals of a piece: rung 0 with the kernels of its graph, 1 with those for all numbers."""
+        method = replace(self, family="general") if rung else self
+        return Piece(method.beliefs(theta), theta.magnitude())
+
+    def enough(self, rung: int, demand: np.ndarray, dtype: Any) -> bool:
+        """Whether sums of a field with this demand stay finite."""
+        return rung == 1 or demand.max() < lattice.limit(dtype)
 
     def engine(self, theta: Potentials) -> MeanFieldEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it: the one place of this choice."""

@@ -15,6 +15,7 @@ is promoted to float64 before the log domain is resorted to. All give the same n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference import schedule as schedules
-from backfield.inference.base import IterativeInference, check_iterations
+from backfield.inference.base import IterativeInference, Piece, check_iterations
 from backfield.inference.message_passing.copies import LEAST, CopiesEngine, one_of
 from backfield.inference.message_passing.engine import MessageEngine
 from backfield.inference.message_passing.general import GeneralEngine
@@ -73,6 +74,29 @@ class MessagePassing(IterativeInference):
         """Whether kernels are chosen for which the potentials turn out not to fit where they are no numbers."""
         return self.family == "auto" and not _refusal("lattice", self, graph, self.counting_numbers(graph))
 
+    def phases(self, graph: Graph) -> int | None:
+        """Return over how many edges one sweep carries news."""
+        return schedules.phases(graph, self.resolved_schedule(graph))
+
+    def piece(self, theta: Potentials, rung: int) -> Piece:
+        """Return the marginals of a piece: rung 0 in the type of theta, 1 in float64, 2 in the log domain."""
+        if self.family == "log":
+            return Piece(self.beliefs(theta), np.zeros(4))
+        wide = theta.astype(np.float64) if rung else theta
+        if rung == 2:
+            return Piece(replace(self, family="log").beliefs(wide).astype(theta.dtype), np.zeros(4))  # type: ignore[type-var]
+        engine = self._chosen(wide)
+        demand = _demand_of(engine)
+        if not fits(exposure_of(demand), wide.dtype):
+            return Piece(np.zeros_like(theta.unary_flat), demand)
+        state = engine.init()
+        engine.sweeps(state, 0, self.n_iter)
+        return Piece(engine.beliefs(state).astype(theta.dtype, copy=False), demand)
+
+    def enough(self, rung: int, demand: np.ndarray, dtype: Any) -> bool:
+        """Whether no product of messages of a field with this demand leaves the range of numbers."""
+        return rung == 2 or fits(exposure_of(demand), np.float64 if rung else dtype)
+
     def supports(self, theta: Potentials) -> bool:
         """Whether theta holds tables, or tied ones through which messages cost O(L)."""
         if theta.has_tables_only or theta.kernels:
@@ -81,15 +105,19 @@ class MessagePassing(IterativeInference):
 
     def engine(self, theta: Potentials) -> MessageEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it."""
-        rho = self.counting_numbers(theta.graph)
-        family = self._fastest(theta, rho) if self.family == "auto" else self._asked_for(theta.graph, rho)
-        engine = self._bind(family, theta, rho)
-        if family == "log" or fits(_exposure_of(engine), theta.dtype):
+        engine = self._chosen(theta)
+        if isinstance(engine, LogEngine) or fits(_exposure_of(engine), theta.dtype):
             return engine
         theta.verify()
         if theta.dtype == np.float32:
             return self.engine(theta.astype(np.float64))
-        return self._bind("log", theta, rho)
+        return self._bind("log", theta, engine.rho)
+
+    def _chosen(self, theta: Potentials) -> MessageEngine:
+        """Bind to ``theta`` with the fastest kernels for its graph, or those asked for."""
+        rho = self.counting_numbers(theta.graph)
+        family = self._fastest(theta, rho) if self.family == "auto" else self._asked_for(theta.graph, rho)
+        return self._bind(family, theta, rho)
 
     def _fastest(self, theta: Potentials, rho: np.ndarray) -> str:
         graph = theta.graph
@@ -152,25 +180,26 @@ def fits(exposure: float, dtype: Any) -> bool:
 
 def _exposure_of(engine: MessageEngine) -> float:
     """Return a bound on |log| of every product that an engine forms."""
-    theta = engine.theta
+    return engine.exposure() if isinstance(engine, LatticeEngine) else exposure_of(_demand_of(engine))
+
+
+def exposure_of(demand: np.ndarray) -> float:
+    """Return the bound of its parts: the messages into a variable; with theta and powers; one message; one table."""
+    product, around, message, table = (float(part) for part in demand)
+    return max(product, around + message + table)
+
+
+def _demand_of(engine: MessageEngine) -> np.ndarray:
+    """Return the largest of each part of the bound."""
     if isinstance(engine, LatticeEngine | PottsEngine):
-        return engine.exposure()
-    layout = theta.graph.layout
-    return float(
-        _exposure(
-            layout.var_ptr,
-            layout.scope_ptr,
-            layout.scope,
-            layout.table_ptr,
-            engine.rho,
-            theta.unary_flat,
-            theta.factors_flat,
-        )
-    )
+        return engine.demand()
+    layout, theta = engine.theta.graph.layout, engine.theta
+    scopes = layout.var_ptr, layout.scope_ptr, layout.scope, layout.table_ptr
+    return np.array(_demand(*scopes, engine.rho, theta.unary_flat, theta.factors_flat))
 
 
 @exact_kernel
-def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
+def _demand(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
     """Bound |log| of what kernels form: the messages into a variable multiplied, and what a factor adds to their power.
 
     A message m(x), which sums to 1, has |log m| <= r + log L with r the largest range that psi has over x alone.
@@ -205,4 +234,4 @@ def _exposure(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
             product[i] += exposure * max(1.0, rho[c])
             power[i] += exposure * rho[c]
         table = max(table, (highest - lowest) / rho[c] + np.log(last - first))
-    return max(product.max(), (range_of + power).max() + message + table)
+    return product.max(), (range_of + power).max(), message, table

@@ -69,7 +69,12 @@ class LatticeEngine(MessageEngine):
         coarse = 15 * max(1, self.power) * float(self._largest)
         if coarse < 60 or not np.isfinite(coarse):
             return coarse
-        return float(_exposure(*self._size, self.power, self.theta.unary, self.theta.factors))
+        product, around, largest, _ = self.demand()
+        return float(max(product, around + largest))
+
+    def demand(self) -> np.ndarray:
+        """Return the parts of that bound (see ``families``)."""
+        return np.array(_demand(*self._size, self.power, self.theta.unary, self.theta.factors))
 
     def init(self) -> np.ndarray:
         """Return uniform messages."""
@@ -189,7 +194,7 @@ class LatticeAdjoint(Adjoint):
 
 
 @kernel
-def _exposure(rows, columns, stride, power, theta_u, theta_c):
+def _demand(rows, columns, stride, power, theta_u, theta_c):
     """Bound the product of the ratios into a node, and its power times u and the largest table entry."""
     total = np.zeros(rows * columns)
     largest = 0.0
@@ -206,7 +211,7 @@ def _exposure(rows, columns, stride, power, theta_u, theta_c):
     for i in range(rows * columns):
         ratios = max(ratios, total[i])
         bias = max(bias, abs(theta_u[i, 1] - theta_u[i, 0]) + power * total[i])
-    return max(ratios, bias + largest)
+    return ratios, bias, largest, 0.0
 
 
 @kernel

@@ -19,6 +19,7 @@ from backfield.inference.base import Adjoint
 from backfield.inference.message_passing.edges import EdgeEngine
 from backfield.inference.message_passing.potts_adjoint import PottsAdjoint, Psi, all_scales, sweep_vjp, table_strengths
 from backfield.inference.schedule import Schedule
+from backfield.kernels.arrays import row_products
 from backfield.kernels.messages import combine
 from backfield.kernels.unrolled import small_array, unrolled_kernel
 
@@ -39,7 +40,7 @@ def potts_strengths(theta: Potentials) -> np.ndarray | None:
         if each is None:
             return None
         assert isinstance(group, Tied)
-        parts.append(all_scales(group) @ each)
+        parts.append(row_products(all_scales(group), each[:, None])[:, 0])
     return np.concatenate(parts)
 
 
@@ -61,8 +62,8 @@ class PottsEngine(EdgeEngine):
         out[:, self.links.place] = np.repeat(np.stack([off, dia, more]) / total, 2, axis=1)
         return Psi(*out)
 
-    def exposure(self) -> float:
-        """Return a bound on |log| of every product that the kernels form (see ``families``)."""
+    def demand(self) -> np.ndarray:
+        """Return the parts of a bound on |log| of every product that the kernels form (see ``families``)."""
         graph, count = self.theta.graph, len(self.count)
         each = np.abs(self.b) / self.rho + np.log(count)
         ends = graph.factors.reshape(-1)
@@ -71,7 +72,7 @@ class PottsEngine(EdgeEngine):
         unary = self.theta.unary
         low = np.where(unary > -np.inf, unary, np.inf).min(axis=1)  # a forbidden label stays zero
         around = (unary.max(axis=1) - low + power).max()
-        return float(max(product.max(), around + 2 * each.max() + np.log(count)))
+        return np.array([product.max(), around, each.max(), each.max() + np.log(count)])
 
     def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
         """Do iterations ``first .. last - 1`` in one call of the kernel."""

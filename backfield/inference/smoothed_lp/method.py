@@ -15,15 +15,15 @@ each slot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference import schedule as schedules
-from backfield.inference.base import IterativeInference, check_iterations
+from backfield.inference.base import IterativeInference, Piece, check_iterations
 from backfield.inference.smoothed_lp.engine import CHOICES, SmoothedEngine, Stars
 from backfield.inference.smoothed_lp.engine import biases as biases
 from backfield.inference.smoothed_lp.general import GeneralEngine
@@ -95,6 +95,19 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         """Return 'upper' for eps >= 1: then the entropies of the regions together are no less than that of the field."""
         return "upper" if self.eps >= 1 else "none"
 
+    def phases(self, graph: Graph) -> int | None:
+        """Return over how many edges one sweep carries news."""
+        return schedules.phases(graph, schedules.resolve(graph, self.schedule)) if self.choice == "cyclic" else None
+
+    def piece(self, theta: Potentials, rung: int) -> Piece:
+        """Return the marginals of a piece: rung 0 with the kernels of its graph, 1 with those for all numbers."""
+        method = replace(self, family="general") if rung else self
+        return Piece(method.beliefs(theta), theta.magnitude())
+
+    def enough(self, rung: int, demand: np.ndarray, dtype: Any) -> bool:
+        """Whether sums of a field with this demand stay finite."""
+        return rung == 1 or demand.max(initial=0) < self._limit(dtype)
+
     def engine(self, theta: Potentials) -> SmoothedEngine:
         """Bind to ``theta`` with the fastest kernels that can do it: the one place of this choice."""
         graph, family = theta.graph, self.family
@@ -114,9 +127,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         if family == "general":
             return ""
         graph = theta.graph
-        limit = np.sqrt(np.finfo(theta.dtype).max) * min(self.eps, 1)
-        tables = theta.unary_flat.real, theta.factors_flat.real
-        if theta.dtype.kind == "c" or not all(np.abs(table).max(initial=0) < limit for table in tables):
+        if theta.dtype.kind == "c" or not theta.magnitude().max() < self._limit(theta.dtype):
             return "finite real potentials"
         if family == "pairwise" and not (graph.is_pairwise and graph.n_factors and self.choice != "greedy"):
             return "factors of two variables, one label count, and a choice other than greedy"
@@ -124,3 +135,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         if family == "lattice" and not (is_lattice and self.choice == "cyclic"):
             return "a binary 4-connected grid (Graph.grid) in the lattice schedule and choice='cyclic'"
         return ""
+
+    def _limit(self, dtype: Any) -> float:
+        """Return how large potentials may be for kernels that multiply probabilities."""
+        return float(np.sqrt(np.finfo(dtype).max)) * min(self.eps, 1)
