@@ -50,7 +50,7 @@ def labels(values: Any, names: Sequence[Any] | None = None, ax: Any = None) -> A
 
 
 def calibration(crf: CRF, X: Any, y: Any, ax: Any = None, name: str | None = None) -> Any:
-    """Draw the reliability diagram of a fitted model: accuracy against confidence, with 95 % intervals.
+    """Draw the reliability diagram of a fitted model: accuracy against confidence, with 95 % intervals over examples.
 
     Call it again with the same ``ax`` to compare models. Hidden labels (-1) are left out.
     """
@@ -59,14 +59,13 @@ def calibration(crf: CRF, X: Any, y: Any, ax: Any = None, name: str | None = Non
     tally = Tally(crf.classes_)
     for truth, (guess, probabilities) in zip(y, crf.predict_each(X), strict=True):
         tally.add(truth, guess, probabilities)
-    found = tally.metrics()
-    bins, n = found.calibration, found.n_variables
+    bins = tally.metrics().calibration
     assert bins is not None  # probabilities were given
     ax = drawing.axes(ax)
     if not ax.lines:
         ax.plot([0, 1], [0, 1], color="0.7", linestyle="--", linewidth=1)
     used = bins.share > 0
-    low, high = _wilson(bins.accuracy[used], bins.share[used] * n)
+    low, high = (np.clip(bins.accuracy[used] + sign * 1.96 * bins.spread[used], 0, 1) for sign in (-1, 1))
     label = f"{name or type(crf).__name__}: ECE {bins.error:.3f}"
     (line,) = ax.plot(bins.confidence[used], bins.accuracy[used], marker="o", markersize=4, label=label)
     ax.fill_between(bins.confidence[used], low, high, color=line.get_color(), alpha=0.2, linewidth=0)
@@ -138,10 +137,3 @@ def _names(names: Sequence[Any] | None, n_labels: int) -> Sequence[Any]:
     if len(names) < n_labels:
         raise InputError(f"there are {n_labels} labels, but {len(names)} names.")
     return names
-
-
-def _wilson(share: np.ndarray, n: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 95 % interval of a share of ``n`` (Wilson 1927)."""
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return centre - half, centre + half

@@ -31,7 +31,7 @@ def test_prediction_marginals_uncertainty_and_truth(grid):
     crf, X, y = grid
     axes = crf.plot(X[0], y[0])
     assert [ax.get_title() for ax in axes] == ["prediction", "truth", "marginals", "uncertainty"]
-    proba = crf.predict_proba([X[0]])[0]
+    proba = crf.predict_proba([X[0]])[0].astype(np.float64)
     np.testing.assert_allclose(_image(axes[2]), proba[..., 1])
     entropy = -(proba * np.log(proba)).sum(axis=-1) / np.log(2)
     np.testing.assert_allclose(_image(axes[3]), entropy, atol=1e-12)

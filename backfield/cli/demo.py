@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from backfield.report import ModelResult, Row
+    from backfield.report import Example, ModelResult, Row
 
 #: Name -> parameters of the estimator, and what it does in a line.
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
@@ -65,7 +65,7 @@ def demo(
     rows = _pictures(test, marginals, results)
     _write_pictures(out, rows)
     total = time.perf_counter() - start
-    _write_report(out / "report.html", results, rows, images, size, seed, total)
+    _write_report(out / "report.html", results, _examples(test, marginals, rows), images, size, seed, total)
     scores = {r.name: {**r.metrics.as_json(), "seconds": r.seconds} for r in results}
     write_text(out / "results.json", json.dumps(scores, indent=1) + "\n")
     screen.print(f"{total:.0f} s in all; wrote {out}/report.html, demo.png, results.json and the models.")
@@ -137,6 +137,22 @@ def _pictures(test: Images, marginals: dict[str, list[Any]], results: list[Model
     return rows
 
 
+def _examples(test: Images, marginals: dict[str, list[Any]], rows: list[Row]) -> list[Example]:
+    """Return all test images for the report; the first ones have pictures."""
+    import numpy as np
+
+    from backfield.report import Example
+    from backfield.report.gallery import confusions_of
+
+    found = []
+    for k, mask in enumerate(test.masks):
+        guesses = [np.asarray(each[k]).argmax(axis=-1) for each in marginals.values()]
+        errors = [float((guess != mask).mean()) for guess in guesses]
+        pictures = rows[k].pictures if k < len(rows) else ()
+        found.append(Example(f"image {k}", errors, confusions_of(np.asarray(mask, np.int64), guesses[0]), pictures))
+    return found
+
+
 def _write_pictures(out: Path, rows: list[Row]) -> None:
     from backfield.report.pictures import montage, write_png
 
@@ -149,7 +165,7 @@ def _write_pictures(out: Path, rows: list[Row]) -> None:
 
 
 def _write_report(
-    path: Path, results: list[ModelResult], rows: list[Row], images: int, size: int, seed: int, total: float
+    path: Path, results: list[ModelResult], examples: list[Example], images: int, size: int, seed: int, total: float
 ) -> None:
     from backfield.report import write_report
 
@@ -166,7 +182,7 @@ def _write_report(
         "seconds in all": f"{total:.1f}",
         "command": f"backfield demo --images {images} --size {size} --seed {seed}",
     }
-    write_report(path, "Denoising: four ways to learn", about, results, rows, settings=settings)
+    write_report(path, "Denoising: four ways to learn", about, results, examples, settings=settings)
 
 
 def _slug(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,13 +11,41 @@ from backfield.cli._models import CLUSTER_HELP
 from backfield.cli.fit import DATA_HELP
 
 if TYPE_CHECKING:
-    from backfield.cli._models import Predictions
-    from backfield.data.format import Data, Preprocessing
-    from backfield.report import Metrics, Row, TaggedSentence
+    import numpy as np
 
-N_PICTURES = 6
+    from backfield.data.format import Data, Preprocessing
+    from backfield.report import Example, Metrics, ModelResult, TaggedSentence
+
 N_SENTENCES = 12
 MAX_ROWS = 30
+
+
+class Judged(NamedTuple):
+    """A model on labelled data: its scores, and per example the share of wrong labels and which were confused."""
+
+    name: str
+    crf: Any
+    preprocessing: Preprocessing | None
+    X: Any
+    metrics: Metrics
+    errors: list[float]
+    confusions: list[dict[tuple[int, int], int]]
+    seconds: float
+
+    def predictions(self, chosen: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return labels and marginals of some examples, by their number."""
+        from backfield.cli._models import predicted
+
+        return dict(zip(chosen, predicted(self.crf, [self.X[k] for k in chosen]), strict=True))
+
+
+def _positions(labels: Any, classes: Any) -> np.ndarray:
+    """Return labels as positions among sorted classes; hidden ones are -1."""
+    import numpy as np
+
+    values, known = np.asarray(labels), np.asarray(classes)
+    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return np.where(known[place] == values, place, -1)
 
 
 def evaluate(
@@ -26,6 +54,7 @@ def evaluate(
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write a page with charts and examples there (.html).")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Another model, to be set beside the first.")] = None,
     allow_unseen: Annotated[
         bool,
         typer.Option("--allow-unseen", help="Labels that training has not seen are errors of the model, not of the data."),
@@ -36,29 +65,27 @@ def evaluate(
     """Print accuracy, errors, IoU and F1 per class, calibration and timing."""
     import json
 
-    import numpy as np
-
     from backfield.atomic import protecting
-    from backfield.cli._models import load_model, read_for
-    from backfield.data.checks import check_classes, classes_of
+    from backfield.errors import InputError
 
-    context.with_resource(protecting(model, data))
+    context.with_resource(protecting(model, data, *([] if compare is None else [compare])))
     if report is not None:
         _check_place(report)
-    crf, made = load_model(model)
-    crf.set_params(n_jobs=n_jobs)
-    read, X = read_for(crf, made, data, with_labels=True)
-    extra = classes_of(read)[~np.isin(classes_of(read), crf.classes_)] if allow_unseen else crf.classes_[:0]
-    check_classes(read, np.concatenate([crf.classes_, extra]))
-    assert read.labels is not None
-    found, metrics = _scored(crf, read, X, extra, cluster)
+    read, first = _judged(model, data, allow_unseen, cluster, n_jobs)
+    judged = [first] if compare is None else [first, _judged(compare, data, allow_unseen, cluster, n_jobs)[1]]
+    if compare is not None and len({str(each.metrics.classes) for each in judged}) > 1:
+        raise InputError(f"{model} and {compare} have different labels, so they cannot be compared.")
     if report is not None:
-        _write(report, model, crf, made, read, found, metrics)
+        _write(report, judged, read)
     if as_json:
-        head = {"model": str(model), "data": str(data), "examples": len(read), "seconds": found.seconds}
-        typer.echo(json.dumps(head | metrics.as_json(), allow_nan=False))
-    else:
-        _print(model, read, found, metrics)
+        head = {"model": str(model), "data": str(data), "examples": len(read), "seconds": first.seconds}
+        found = head | first.metrics.as_json()
+        typer.echo(json.dumps(found | ({"compared": _compared(judged)} if compare else {}), allow_nan=False))
+        return
+    for each, path in zip(judged, [model, compare], strict=False):
+        _print(path, read, each)
+    if compare is not None:
+        _print_difference(_compared(judged))
 
 
 def _check_place(report: Path) -> None:
@@ -72,35 +99,63 @@ def _check_place(report: Path) -> None:
         raise InputError(f"cannot write the page {report}: {why}.")
 
 
-def _scored(crf: Any, data: Data, X: Any, extra: Any, cluster: str | None) -> tuple[Predictions, Metrics]:
-    """Score predictions as they come, with more classes; return those that a page shows, and the metrics."""
+def _judged(path: Path, data: Path, allow_unseen: bool, cluster: str | None, n_jobs: int) -> tuple[Data, Judged]:
+    """Score the predictions of a model as they come; none is kept."""
     import time
 
     import numpy as np
 
-    from backfield.cli._models import Predictions, predicted
+    from backfield.cli._models import load_model, predicted, read_for
+    from backfield.data.checks import check_classes, classes_of
     from backfield.metrics.tally import Tally
+    from backfield.report.gallery import confusions_of
 
-    assert data.labels is not None
+    crf, made = load_model(path)
+    crf.set_params(n_jobs=n_jobs)
+    read, X = read_for(crf, made, data, with_labels=True)
+    extra = classes_of(read)[~np.isin(classes_of(read), crf.classes_)] if allow_unseen else crf.classes_[:0]
+    classes = np.concatenate([crf.classes_, extra])
+    check_classes(read, classes)
+    assert read.labels is not None
     start = time.perf_counter()
-    order = np.argsort(np.concatenate([crf.classes_, extra]), kind="stable")
-    tally = Tally(np.concatenate([crf.classes_, extra])[order])
-    shown, labels, probabilities = _shown(data), {}, {}
-    for k, (truth, (guess, p)) in enumerate(zip(data.labels, predicted(crf, X, cluster), strict=True)):
+    order = np.argsort(classes, kind="stable")
+    tally = Tally(classes[order])
+    errors, confusions = [], []
+    for truth, (guess, p) in zip(read.labels, predicted(crf, X, cluster), strict=True):
         tally.add(truth, guess, np.concatenate([p, np.zeros((*p.shape[:-1], len(extra)), p.dtype)], axis=-1)[..., order])
-        if k in shown:
-            labels[k], probabilities[k] = guess, p
-    return Predictions(labels, probabilities, time.perf_counter() - start), tally.metrics()
+        real, guessed = (_positions(labels, tally.classes) for labels in (truth, guess))
+        errors.append(float((real != guessed)[real >= 0].mean()) if (real >= 0).any() else np.nan)
+        confusions.append(confusions_of(real, guessed))
+    return read, Judged(path.name, crf, made, X, tally.metrics(), errors, confusions, time.perf_counter() - start)
 
 
-def _shown(data: Data) -> list[int]:
-    """Return the examples of a page: the first images, or sentences of its width."""
-    if data.format.shows != "sentences":
-        return list(range(min(N_PICTURES, len(data))))
-    return ([k for k in range(len(data)) if 4 <= len(data.inputs[k]) <= 40] or list(range(len(data))))[:N_SENTENCES]
+def _compared(judged: list[Judged]) -> dict[str, Any]:
+    """Return the scores of the second model, and how much larger its error is: a mean over examples with its interval."""
+    import numpy as np
+
+    first, second = judged
+    gap = np.array(second.errors) - np.array(first.errors)
+    gap = gap[np.isfinite(gap)]
+    half = 1.96 * float(gap.std(ddof=1)) / len(gap) ** 0.5 if len(gap) > 1 else None
+    return {
+        "model": second.name,
+        "seconds": second.seconds,
+        **second.metrics.as_json(),
+        "difference": {"mean": float(gap.mean()), "half_width_95": half, "examples": len(gap)},
+    }
 
 
-def _print(model: Path, data: Data, found: Predictions, metrics: Metrics) -> None:
+def _print_difference(compared: dict[str, Any]) -> None:
+    from backfield.cli._console import console
+
+    found = compared["difference"]
+    width = "" if found["half_width_95"] is None else f" +- {100 * found['half_width_95']:.2f} (95 %)"
+    better = "fewer" if found["mean"] < 0 else "more"
+    text = f"{compared['model']} makes {100 * abs(found['mean']):.2f}{width} points {better} errors"
+    console().print(f"{text}, mean of {found['examples']} examples")
+
+
+def _print(model: Path | None, data: Data, found: Judged) -> None:
     import numpy as np
     from rich import box
     from rich.markup import escape
@@ -108,7 +163,7 @@ def _print(model: Path, data: Data, found: Predictions, metrics: Metrics) -> Non
 
     from backfield.cli._console import console
 
-    out = console()
+    out, metrics = console(), found.metrics
     example, variable = data.unit
     out.print(escape(f"{model} on {data.path}: {len(data)} {example}s, {metrics.n_variables:,} labelled {variable}s"))
     table = Table(box=box.SIMPLE)
@@ -130,64 +185,69 @@ def _print(model: Path, data: Data, found: Predictions, metrics: Metrics) -> Non
     out.print(f"{found.seconds:.3g} s, {1000 * found.seconds / max(1, len(data)):.3g} ms per {example}")
 
 
-def _write(
-    path: Path, name: Path, crf: Any, made: Preprocessing | None, data: Data, found: Predictions, metrics: Metrics
-) -> None:
-    from backfield.cli._models import settings_of
-    from backfield.report import ModelResult, write_report
+def _write(path: Path, judged: list[Judged], data: Data) -> None:
+    from backfield.report import write_report
 
-    assert data.labels is not None
     example, variable = data.unit
-    seconds = {"fit": crf.trace_[-1]["seconds"]} if crf.trace_ and "seconds" in crf.trace_[-1] else {}
-    result = ModelResult(name.name, metrics, crf.trace_, settings_of(crf, made), seconds | {"predict": found.seconds})
+    metrics = judged[0].metrics
     known = f"{metrics.n_variables:,} labelled {variable}s"
-    about = [f"{len(data)} {example}s, {known}, {len(metrics.classes)} classes."]
+    names = " and ".join(each.name for each in judged)
     write_report(
         path,
-        f"{name.name} on {data.path.name}",
-        about,
-        [result],
-        picture_rows(data, found, crf.classes_) if data.format.shows == "pictures" else (),
-        _sentences(data, found) if data.format.shows == "sentences" else (),
-        {"model": name, "data": data.path, "examples": len(data), f"labelled {variable}s": f"{metrics.n_variables:,}"},
+        f"{names} on {data.path.name}",
+        [f"{len(data)} {example}s, {known}, {len(metrics.classes)} classes."],
+        [_result(each) for each in judged],
+        _examples(judged, data),
+        _sentences(judged[0], data) if data.format.shows == "sentences" else (),
+        {"models": names, "data": data.path, "examples": len(data), f"labelled {variable}s": f"{metrics.n_variables:,}"},
     )
 
 
-def picture_rows(data: Data, found: Predictions, classes: Any) -> list[Row]:
-    """Return input, truth, prediction and marginals of the first images."""
+def _result(judged: Judged) -> ModelResult:
+    from backfield.cli._models import settings_of
+    from backfield.report import ModelResult
+
+    trace = judged.crf.trace_
+    seconds = {"fit": trace[-1]["seconds"]} if trace and "seconds" in trace[-1] else {}
+    settings = settings_of(judged.crf, judged.preprocessing)
+    return ModelResult(judged.name, judged.metrics, trace, settings, seconds | {"predict": judged.seconds})
+
+
+def _examples(judged: list[Judged], data: Data) -> list[Example]:
+    """Return all examples with their errors; the worst, and those with the commonest confusions, have pictures."""
+    from backfield.report import Example
+    from backfield.report.gallery import chosen, layers
+
+    errors = zip(*(each.errors for each in judged), strict=True)
+    found = [Example(data.names[k], each, judged[0].confusions[k]) for k, each in enumerate(errors)]
+    if data.format.shows != "pictures":
+        return found
+    assert data.labels is not None
+    shown = chosen(found)
+    predictions = {each.name if len(judged) > 1 else "": each.predictions(shown) for each in judged}
+    classes = judged[0].metrics.classes
+    for k in shown:
+        guesses = {name: (_positions(of[k][0], classes), of[k][1]) for name, of in predictions.items()}
+        truth = _positions(data.labels[k], classes)
+        found[k] = found[k]._replace(pictures=layers(data.inputs[k], truth, guesses, judged[0].crf.classes_))
+    return found
+
+
+def _sentences(judged: Judged, data: Data) -> list[TaggedSentence]:
+    """Return the worst sentences of a page's width."""
     import numpy as np
 
-    from backfield.report import Picture, Row
-    from backfield.report.pictures import input_picture, label_picture, marginal_picture
-
-    assert data.labels is not None
-    rows = []
-    for k in range(min(N_PICTURES, len(data))):
-        truth, guess = (np.asarray(labels[k]) for labels in (data.labels, found.labels))
-        wrong = float((truth != guess)[truth != -1].mean()) if (truth != -1).any() else 0.0
-        places = [np.where(each == -1, -1, np.searchsorted(classes, each)) for each in (truth, guess)]
-        marginal = f"probability of {classes[1]}" if len(classes) == 2 else "confidence"
-        pictures = [
-            Picture(data.names[k], input_picture(data.inputs[k])),
-            Picture("truth", label_picture(places[0])),
-            Picture(f"prediction, error {100 * wrong:.1f} %", label_picture(places[1])),
-            Picture(marginal, marginal_picture(found.probabilities[k])),
-        ]
-        rows.append(Row(data.names[k], pictures))
-    return rows
-
-
-def _sentences(data: Data, found: Predictions) -> list[TaggedSentence]:
-    """Return some sentences of a page's width."""
     from backfield.report import TaggedSentence
 
     assert data.labels is not None
+    fitting = [k for k in range(len(data)) if 4 <= len(data.inputs[k]) <= 40] or list(range(len(data)))
+    shown = sorted(fitting, key=lambda k: -np.nan_to_num(judged.errors[k], nan=-1.0))[:N_SENTENCES]
     return [
         TaggedSentence(
             [token[0] for token in data.inputs[k]],
             [str(tag) for tag in data.labels[k]],
-            [str(tag) for tag in found.labels[k]],
-            [float(p.max()) for p in found.probabilities[k]],
+            [str(tag) for tag in labels],
+            [float(p.max()) for p in probabilities],
         )
-        for k in _shown(data)
+        for k, (labels, probabilities) in judged.predictions(shown).items()
     ]

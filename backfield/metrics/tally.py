@@ -26,6 +26,8 @@ class Calibration(NamedTuple):
     confidence: np.ndarray
     accuracy: np.ndarray
     share: np.ndarray
+    #: Standard error of the accuracy, over examples: their variables are not independent.
+    spread: np.ndarray
 
     @property
     def error(self) -> float:
@@ -166,6 +168,7 @@ class Tally:
         count = len(self.classes)
         self._confusion: np.ndarray = np.zeros((count, count), dtype=np.int64)
         self._bins = np.zeros((3, N_BINS))  # variables, their confidence, how many are right
+        self._squares = np.zeros((3, N_BINS))  # over examples, of variables and right ones: n n, n r, r r
         self._log_loss: float | None = None
         self._tagging = _is_tagging(self.classes)
         self._chunks = np.zeros(3, dtype=np.int64)  # right, real, guessed
@@ -187,7 +190,9 @@ class Tally:
                 needed = (*np.shape(truth), len(self.classes))
                 raise InputError(f"probabilities must have shape {needed}, one per label and class, got {p.shape}.")
             p = p.reshape(-1, len(self.classes))[known]
-            self._bins += weight * _bins(p, y)
+            bins = weight * _bins(p, y)
+            self._bins += bins
+            self._squares += _squares(bins[0], bins[2])
             self._log_loss = (self._log_loss or 0.0) + weight * _log_losses(p, y).sum()
         if self._tagging:
             self._chunks += _count_chunks(np.asarray(truth).tolist(), np.asarray(predicted).tolist())
@@ -197,7 +202,7 @@ class Tally:
         total = self._confusion.sum()
         if total == 0:
             raise InputError("there is nothing to score: all labels are hidden.")
-        found = None if self._log_loss is None else _calibration(self._bins)
+        found = None if self._log_loss is None else _calibration(self._bins, self._squares)
         loss = None if self._log_loss is None else float(self._log_loss / total)
         chunks = _chunk_scores(*self._chunks.tolist()) if self._tagging else None
         return Metrics(self.classes.tolist(), self._confusion, found, loss, chunks)
@@ -210,7 +215,8 @@ def confusion(truth: np.ndarray, predicted: np.ndarray, n_labels: int) -> np.nda
 
 def calibration(probabilities: np.ndarray, truth: np.ndarray, n_bins: int = N_BINS) -> Calibration:
     """Return confidence and accuracy in ``n_bins`` bins of equal width, from (N, L) probabilities and (N,) labels."""
-    return _calibration(_bins(probabilities, truth, n_bins))
+    bins = _bins(probabilities, truth, n_bins)
+    return _calibration(bins, np.stack([bins[0], bins[2], bins[2]]))  # each variable is an example
 
 
 def _bins(probabilities: np.ndarray, truth: np.ndarray, n_bins: int = N_BINS) -> np.ndarray:
@@ -221,10 +227,18 @@ def _bins(probabilities: np.ndarray, truth: np.ndarray, n_bins: int = N_BINS) ->
     return np.stack([np.bincount(bins, weights, n_bins) for weights in (None, confidence, right)]).astype(np.float64)
 
 
-def _calibration(bins: np.ndarray) -> Calibration:
+def _squares(n: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.stack([n * n, n * right, right * right])
+
+
+def _calibration(bins: np.ndarray, squares: np.ndarray) -> Calibration:
     count, confidence, right = bins
     edges = np.arange(len(count)) / len(count)
-    return Calibration(edges, _ratio(confidence, count), _ratio(right, count), count / max(1.0, count.sum()))
+    accuracy = _ratio(right, count)
+    # Variance of a ratio of sums over examples, sum (r_k - a n_k)^2 / (sum n_k)^2 (Cochran 1977, 2.11).
+    variance = squares[2] - 2 * accuracy * squares[1] + accuracy**2 * squares[0]
+    spread = _ratio(np.sqrt(np.maximum(variance, 0.0)), count)
+    return Calibration(edges, _ratio(confidence, count), accuracy, count / max(1.0, count.sum()), spread)
 
 
 def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:

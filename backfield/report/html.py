@@ -15,7 +15,9 @@ import numpy as np
 
 from backfield.atomic import write_text
 from backfield.metrics.tally import Metrics
-from backfield.report.pictures import PALETTE, Row, data_uri
+from backfield.report import gallery
+from backfield.report.gallery import Example
+from backfield.report.pictures import PALETTE
 from backfield.report.plots import Line, calibration_chart, confusion_chart, line_chart
 
 N_COLOURS = 6
@@ -48,7 +50,7 @@ def write_report(
     title: str,
     about: Sequence[str],
     results: Sequence[ModelResult],
-    pictures: Sequence[Row] = (),
+    examples: Sequence[Example] = (),
     sentences: Sequence[TaggedSentence] = (),
     settings: dict[str, Any] | None = None,
 ) -> None:
@@ -62,19 +64,20 @@ def write_report(
         What the report is about, and sentences that say it.
     results
         One per model; the first is what others are compared to.
-    pictures, sentences
-        Examples.
+    examples, sentences
+        Test examples, all of them: those with pictures are shown, the worst first. Sentences are shown as they come.
     settings
         What all models have in common.
     """
     sections = [
         ("Results", _results(results), ""),
-        ("Pictures", _pictures(pictures, results), "Input, truth and what was made of it."),
+        ("Pictures", _pictures(examples, results), _PICTURES),
         ("Sentences", _sentences(sentences), "Wrong labels are struck out; the true ones stand beside them."),
         ("Learning curves", _curves(results), _CURVES),
         ("Calibration", _calibrations(results), _CALIBRATION),
-        ("Confusion", _confusions(results), "Shares of each true class, in per cent."),
+        ("Confusion", _confusions(results) + gallery.cells(examples), _CONFUSION + _CLICK * bool(examples)),
         ("Classes", _classes(results), ""),
+        ("Examples", gallery.table(examples, [r.name for r in results], _classes_of(results)), "Click a heading to sort."),
         ("Settings and timings", _settings(results, settings or {}), ""),
     ]
     write_page(path, title, about, sections)
@@ -84,12 +87,15 @@ def write_page(path: str | Path, title: str, about: Sequence[str], sections: Seq
     """Write a page of sections: (title, HTML, a sentence that leads in); empty ones are left out."""
     from backfield import __version__
 
-    page = files("backfield.report").joinpath("page.html").read_text(encoding="utf-8")
+    page, script = (
+        files("backfield.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.js")
+    )
     now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
     values = {
         "title": escape(title),
         "about": "".join(f"<p>{escape(text)}</p>" for text in about),
         "content": "".join(_section(*section) for section in sections),
+        "script": script,
         "foot": f"backfield {escape(__version__)}, {now}",
     }
     for key, value in values.items():
@@ -97,11 +103,14 @@ def write_page(path: str | Path, title: str, about: Sequence[str], sections: Seq
     write_text(path, page)
 
 
+_PICTURES = "The worst first. Click a picture to enlarge it; arrow keys flip through its layers and on to other examples."
+_CONFUSION = "Shares of each true class, in per cent."
+_CLICK = " Click a cell to see the pictures that have this confusion."
 _CURVES = "What each model minimises, by iteration, and the share of wrong labels on the training data."
 _CALIBRATION = (
     "Of the variables whose label a model gives the probability p, a share of p should have it (dashed). Dots are bins of "
-    "confidence, their size and the bars below how many variables are in them. ECE, the expected calibration error, is the "
-    "mean distance from the dashed line."
+    "confidence, their size and the bars below how many variables are in them, the band a 95 % interval over examples. ECE, "
+    "the expected calibration error, is the mean distance from the dashed line."
 )
 
 
@@ -152,15 +161,13 @@ def _results(results: Sequence[ModelResult]) -> str:
     return f"<div class=scroll><table><tr><th></th>{head}</tr>{body}</table></div>{note}"
 
 
-def _pictures(rows: Sequence[Row], results: Sequence[ModelResult]) -> str:
-    out = ""
-    for row in rows:
-        cells = "".join(
-            f'<figure><img src="{data_uri(p.pixels)}" alt=""><figcaption>{escape(p.caption)}</figcaption></figure>'
-            for p in row.pictures
-        )
-        out += f'<div class=row style="--n:{len(row.pictures)}">{cells}</div>'
-    return out + _legend(results[0].metrics.classes) if out and results else out
+def _pictures(examples: Sequence[Example], results: Sequence[ModelResult]) -> str:
+    shown = gallery.gallery(examples)
+    return shown + _legend(results[0].metrics.classes) if shown and results else shown
+
+
+def _classes_of(results: Sequence[ModelResult]) -> Sequence[Any]:
+    return results[0].metrics.classes if results else ()
 
 
 def _legend(classes: Sequence[Any]) -> str:
@@ -221,7 +228,7 @@ def _confusions(results: Sequence[ModelResult]) -> str:
         [
             (
                 f"{_key(k, results)}{escape(r.name)}",
-                confusion_chart(r.metrics.confusion, r.metrics.classes, f"confusion of {r.name}"),
+                confusion_chart(r.metrics.confusion, r.metrics.classes, f"confusion of {r.name}", link=k == 0),
             )
             for k, r in enumerate(results)
         ]
@@ -229,21 +236,27 @@ def _confusions(results: Sequence[ModelResult]) -> str:
 
 
 def _classes(results: Sequence[ModelResult]) -> str:
-    """Return the table of classes, of the last model, which is the one to look at."""
-    if not results:
-        return ""
-    metrics = results[-1].metrics
-    head = "".join(f"<th class=n>{name}</th>" for name in ("variables", "error", "precision", "recall", "F1", "IoU"))
+    """Return the table of classes of each model, or, of more than two, of the last, which is the one to look at."""
+    shown = results if len(results) <= 2 else results[-1:]
+    first = len(results) - len(shown)
+    return "".join(_class_table(first + k, results) for k in range(len(shown)))
+
+
+def _class_table(number: int, results: Sequence[ModelResult]) -> str:
+    metrics = results[number].metrics
+    heads = ("variables", "error", "precision", "recall", "F1", "IoU")
+    head = "".join(f"<th class=n data-sort>{name}</th>" for name in heads)
     body = ""
     columns = (metrics.class_error, metrics.precision, metrics.recall, metrics.f1, metrics.iou)
     seen = [k for k in np.argsort(-metrics.support, kind="stable") if not np.isnan(metrics.iou[k])]
     for k in seen[:MAX_CLASSES]:
         cells = "".join(f"<td class=n>{'–' if np.isnan(c[k]) else f'{c[k]:.3f}'}</td>" for c in columns)
         body += f"<tr><td>{escape(str(metrics.classes[k]))}</td><td class=n>{metrics.support[k]:,}</td>{cells}</tr>"
-    name = f"<p class=lead>{_key(len(results) - 1, results)}{escape(results[-1].name)}</p>" if len(results) > 1 else ""
+    name = f"<p class=lead>{_key(number, results)}{escape(results[number].name)}</p>" if len(results) > 1 else ""
     more = len(metrics.classes) - min(len(seen), MAX_CLASSES)
     note = f"<p class=note>{more} more classes, fewer in the data or not at all.</p>" if more > 0 else ""
-    return f"{name}<div class=scroll><table><tr><th>class</th>{head}</tr>{body}</table></div>{note}"
+    top = f"<thead><tr><th data-sort>class</th>{head}</tr></thead>"
+    return f"{name}<div class=scroll><table class=sortable>{top}<tbody>{body}</tbody></table></div>{note}"
 
 
 def _settings(results: Sequence[ModelResult], common: dict[str, Any]) -> str:

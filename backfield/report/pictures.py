@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.drawing import entropy
+
 #: Colours of labels 0, 1, ...; with two labels, the marginals are mixtures of the first two.
 _BRIGHT = np.array(
     [
@@ -21,6 +23,7 @@ _BRIGHT = np.array(
 )
 PALETTE = np.concatenate([_BRIGHT, 0.6 * _BRIGHT])
 _HIDDEN = np.array([200, 200, 200], dtype=np.float64)
+_WRONG, _RIGHT = np.array([185.0, 28.0, 28.0]), np.array([238.0, 240.0, 243.0])
 # Confidence from low to high.
 _RAMP = np.array([(38, 12, 60), (120, 28, 109), (207, 68, 70), (248, 149, 64), (252, 253, 191)], dtype=np.float64)
 
@@ -48,7 +51,28 @@ def marginal_picture(probabilities: np.ndarray) -> np.ndarray:
     """Return (H, W, L) marginals in colour: of two labels the mixture of their colours, of more the largest marginal."""
     if probabilities.shape[2] == 2:
         return _bytes(probabilities.astype(np.float64) @ PALETTE[:2])
-    at = np.clip(probabilities.max(axis=2), 0, 1) * (len(_RAMP) - 1)
+    return _ramp(probabilities.max(axis=2))
+
+
+def uncertainty_picture(probabilities: np.ndarray) -> np.ndarray:
+    """Return the entropy of (H, W, L) marginals in colour: dark where the model is certain."""
+    return _ramp(entropy(probabilities))
+
+
+def error_picture(truth: np.ndarray, guess: np.ndarray) -> np.ndarray:
+    """Return where (H, W) labels are wrong, in red; hidden ones are grey."""
+    wrong = (truth != guess)[..., None]
+    return _bytes(np.where((truth < 0)[..., None], _HIDDEN, np.where(wrong, _WRONG, _RIGHT)))
+
+
+def reduced(pixels: np.ndarray, side: int = 360) -> np.ndarray:
+    """Return a picture whose sides are at most ``side``: every k-th pixel."""
+    step = max(1, -(-max(pixels.shape[:2]) // side))
+    return pixels[::step, ::step]
+
+
+def _ramp(values: np.ndarray) -> np.ndarray:
+    at = np.clip(values, 0, 1) * (len(_RAMP) - 1)
     low = np.minimum(at.astype(np.int64), len(_RAMP) - 2)
     share = (at - low)[..., None]
     return _bytes(_RAMP[low] * (1 - share) + _RAMP[low + 1] * share)

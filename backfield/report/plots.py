@@ -61,7 +61,7 @@ def calibration_chart(found: Calibration, colour: int, title: str) -> str:
     parts = [axes.frame("confidence", "accuracy")]
     step = 1.0 / len(found.edges)
     largest = float(found.share.max())
-    for edge, mean, accuracy, share in zip(*found, strict=True):
+    for edge, mean, accuracy, share in zip(*found[:4], strict=True):
         if share == 0:
             continue
         left = axes.x(max(edge, low))
@@ -75,6 +75,7 @@ def calibration_chart(found: Calibration, colour: int, title: str) -> str:
     parts.append(f'<path class="ideal" d="M{axes.x(low)},{axes.y(low)}L{axes.x(1)},{axes.y(1)}"/>')
     pairs = [(m, a, s) for m, a, s in zip(found.confidence, found.accuracy, found.share, strict=True) if s > 0]
     points = " ".join(f"{axes.x(m):.1f},{axes.y(a):.1f}" for m, a, _ in pairs)
+    parts.append(f'<polygon class="band c{colour}" points="{_band(found, axes)}"/>')
     parts.append(f'<polyline class="line c{colour}" points="{points}"/>')
     for mean, accuracy, share in pairs:
         radius = 2.0 + 4.0 * math.sqrt(share / largest)
@@ -85,8 +86,17 @@ def calibration_chart(found: Calibration, colour: int, title: str) -> str:
     return _svg("".join(parts), title)
 
 
-def confusion_chart(confusion: np.ndarray, classes: Sequence[Any], title: str) -> str:
-    """Return the confusion matrix: rows are the truth, shades the share of the row."""
+def _band(found: Calibration, axes: _Axes) -> str:
+    """Return the outline of the 95 % intervals of the accuracy, over examples."""
+    used = found.share > 0
+    x, a, s = found.confidence[used], found.accuracy[used], 1.96 * found.spread[used]
+    lower = zip(x, np.clip(a - s, 0, 1), strict=True)
+    upper = reversed(list(zip(x, np.clip(a + s, 0, 1), strict=True)))
+    return " ".join(f"{axes.x(u):.1f},{axes.y(v):.1f}" for u, v in [*lower, *upper])
+
+
+def confusion_chart(confusion: np.ndarray, classes: Sequence[Any], title: str, link: bool = False) -> str:
+    """Return the confusion matrix: rows are the truth, shades the share of the row; ``link``: a click shows examples."""
     n = len(classes)
     cell = max(14.0, min(58.0, 320.0 / n))
     names = [str(label) for label in classes]
@@ -107,21 +117,36 @@ def confusion_chart(confusion: np.ndarray, classes: Sequence[Any], title: str) -
         parts.append(f'<text class="tick" x="{left - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{short}</text>')
     for i in range(n):
         for j in range(n):
-            parts.append(_cell(left + j * cell, top + i * cell, cell, share[i, j], confusion[i, j], (names[i], names[j]), n))
+            place = (left + j * cell, top + i * cell)
+            parts.append(
+                _cell(
+                    place,
+                    cell,
+                    share[i, j],
+                    confusion[i, j],
+                    (names[i], names[j]),
+                    f'data-cell="{i},{j}"' if link else "",
+                    n,
+                )
+            )
     return _svg("".join(parts), title, left + n * cell + 6, top + n * cell + 6, "fixed")
 
 
-def _cell(x: float, y: float, size: float, share: float, count: int, names: tuple[str, str], n: int) -> str:
+def _cell(
+    place: tuple[float, float], size: float, share: float, count: int, names: tuple[str, str], link: str, n: int
+) -> str:
+    x, y = place
     note = escape(f"{names[0]} taken for {names[1]}: {count} ({100 * share:.1f} %)")
     out = (
-        f'<rect class="cell" x="{x:.1f}" y="{y:.1f}" width="{size - 1:.1f}" height="{size - 1:.1f}" rx="2" '
+        f'<rect class="cell" {link} x="{x:.1f}" y="{y:.1f}" rx="2" '
+        f'width="{size - 1:.1f}" height="{size - 1:.1f}" '
         f'style="fill-opacity:{0.06 + 0.94 * share:.3f}"><title>{note}</title></rect>'
     )
     if n <= MAX_NUMBERED:
         shade = "dark" if share < 0.55 else "light"
         text = f"{100 * share:.1f}" if size > 30 else f"{100 * share:.0f}"
-        place = f'x="{x + size / 2:.1f}" y="{y + size / 2 + 4:.1f}" text-anchor="middle"'
-        out += f'<text class="number {shade}" {place}>{text}</text>'
+        centre = f'x="{x + size / 2:.1f}" y="{y + size / 2 + 4:.1f}" text-anchor="middle"'
+        out += f'<text class="number {shade}" {centre}>{text}</text>'
     return out
 
 

@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,7 +76,29 @@ def test_scores_as_table_json_and_page(call, folder, model, tmp_path):
     assert scores["accuracy"] + scores["error"] == pytest.approx(1)
     assert {"mean_iou", "expected_calibration_error", "seconds", "confusion", "per_class"} <= set(scores)
     page = (tmp_path / "r.html").read_text()
-    assert "probability of 1" in page and "tree_reweighted" in page and "difference" in page
+    assert "P(1)" in page and "tree_reweighted" in page and "difference" in page
+
+
+def test_two_models_side_by_side(call, folder, model, tmp_path):
+    """The report of a test set with an inverted image shows that image first, and two models beside each other."""
+    other, test = tmp_path / "o.bf", tmp_path / "test"
+    assert call("fit", folder, *QUICK, "--pairwise", "zero", "-o", other)[0] == 0
+    shutil.copytree(folder, test)
+    last = sorted((test / "masks").iterdir())[-1]
+    labels = np.asarray(Image.open(last))
+    Image.fromarray(np.where(labels < 2, 1 - np.minimum(labels, 1), labels).astype(np.uint8)).save(last)
+    code, out, err = call("evaluate", model, test, "--compare", other, "--report", tmp_path / "r.html")
+    assert (code, err) == (0, "")
+    assert "o.bf makes" in out and "mean of 4 examples" in out
+    page = (tmp_path / "r.html").read_text()
+    first = page.index("<article")
+    assert page.index(f"<h3>{last.stem}") < page.index("<article", first + 1)
+    assert "errors of o.bf" in page and "uncertainty of" in page
+    found = json.loads(call("evaluate", model, test, "--compare", other, "--json")[1])
+    assert found["compared"]["model"] == "o.bf"
+    gap = found["compared"]["difference"]["mean"]
+    # Equal numbers of labelled pixels would make this the difference of the errors; here they differ a little.
+    assert abs(gap - (found["compared"]["error"] - found["error"])) < 0.1
 
 
 def test_arrays_in_arrays_out(call, tmp_path):

@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backfield.report import ModelResult, Picture, Row, TaggedSentence, calibration, evaluate, write_report
-from backfield.report.pictures import encode_png, input_picture, label_picture, marginal_picture, montage
+from backfield.metrics import Tally
+from backfield.report import Example, ModelResult, Picture, Row, TaggedSentence, calibration, evaluate, write_report
+from backfield.report.gallery import chosen, confusions_of, layers
+from backfield.report.pictures import (
+    encode_png,
+    error_picture,
+    input_picture,
+    label_picture,
+    marginal_picture,
+    montage,
+    reduced,
+    uncertainty_picture,
+)
 from backfield.report.plots import Line, calibration_chart, confusion_chart, line_chart, log_ticks, ticks
 
 VOID = {"meta", "img"}
@@ -44,7 +55,8 @@ def result(name, seed, classes=(0, 1, 2)):
 
 
 def test_a_report_is_one_file_that_loads_nothing(tmp_path):
-    rows = [Row("a", [Picture("in<put>", np.zeros((4, 5, 3), np.uint8)), Picture("truth", np.ones((4, 5, 3), np.uint8))])]
+    pictures = [Picture("in<put>", np.zeros((4, 5, 3), np.uint8)), Picture("truth", np.ones((4, 5, 3), np.uint8))]
+    rows = [Example("a", [0.1, 0.2], {(0, 1): 2}, pictures)]
     sentences = [TaggedSentence(["a", "<b>"], ["O", "B-X"], ["O", "O"], [0.9, 0.5])]
     write_report(tmp_path / "r.html", "A & B", ["About."], [result("one", 0), result("two", 1)], rows, sentences, {"x": 1})
     text = (tmp_path / "r.html").read_text()
@@ -56,6 +68,51 @@ def test_a_report_is_one_file_that_loads_nothing(tmp_path):
         assert word in text
     assert "in&lt;put&gt;" in text and "&lt;b&gt;" in text and "<b>b" not in text
     assert len(re.findall("<svg", text)) == 2 + 2 + 2  # objectives, calibrations, confusions; no error to show
+
+
+def test_the_worst_come_first(tmp_path):
+    pictures = [Picture("input", np.zeros((4, 5, 3), np.uint8))]
+    examples = [
+        Example("good", [0.01], {(0, 1): 1}, pictures),
+        Example("bad", [0.97], {(1, 0): 9}, pictures),
+        Example("hidden", [float("nan")], {}, pictures),
+    ]
+    write_report(tmp_path / "r.html", "t", [], [result("one", 0)], examples)
+    text = (tmp_path / "r.html").read_text()
+    places = [re.search(f"<h3>{name}<", text).start() for name in ("bad", "good", "hidden")]
+    assert places == sorted(places)
+    rows = re.findall(r'<tr data-example="(\d)"', text)
+    assert rows == ["1", "0", "2"]
+    assert '{"0,1":[0],"1,0":[1]}' in text
+    assert "1 taken for 0" in text
+
+
+def test_examples_with_pictures():
+    examples = [Example(str(k), [k / 100], {(0, 1): 1}) for k in range(40)]
+    examples[3] = Example("3", [0.03], {(0, 1): 1, (2, 1): 50})
+    assert chosen(examples) == [*range(39, 27, -1), 3]  # the worst, and the one with a confusion of its own
+    truth, guess = np.array([[0, 1], [-1, 2]]), np.array([[0, 2], [1, 2]])
+    assert confusions_of(truth, guess) == {(1, 2): 1}
+    errors = error_picture(truth, guess)
+    assert (errors[0, 1] != errors[0, 0]).any() and (errors[1, 0] == 200).all()
+    flat, certain = np.full((2, 2, 3), 1 / 3), np.eye(3)[truth]
+    assert (uncertainty_picture(flat) != uncertainty_picture(certain)).any(axis=-1).all()
+    names = [picture.caption for picture in layers(np.zeros((2, 2, 3), np.uint8), truth, {"": (guess, flat)}, [0, 1, 2])]
+    assert names == ["input", "truth", "prediction", "errors", "confidence", "uncertainty"]
+    assert max(reduced(np.zeros((1000, 700, 3), np.uint8)).shape) <= 360
+
+
+def test_bands_are_over_examples():
+    rng = np.random.default_rng(0)
+    tally = Tally([0, 1])
+    for right in (1, 0, 1, 1):  # within an example, all variables are right or all are wrong
+        truth = rng.integers(0, 2, 50)
+        p = np.where(np.arange(2) == truth[:, None], 0.7, 0.3)
+        tally.add(truth if right else 1 - truth, truth, p)
+    found = tally.metrics().calibration
+    used = found.share > 0
+    assert found.accuracy[used] == pytest.approx([0.75])
+    assert found.spread[used] == pytest.approx([np.sqrt(0.75 * 0.25 / 4)])  # four examples, not 200 variables
 
 
 def test_sections_without_content_are_left_out(tmp_path):
