@@ -28,7 +28,7 @@ from backfield.estimators._predicting import Predictor
 from backfield.graph import Graph, Potentials
 from backfield.inference.conditioned import supported
 from backfield.structures import Instance
-from backfield.training.execution.cluster import Cluster
+from backfield.training.execution.cluster import Cluster, one_thread
 from backfield.training.execution.threads import in_order
 
 
@@ -96,7 +96,8 @@ class TilePredictor:
         answers = []
         if self.labels:
             found = settings.decoder.decode(theta, mu)
-            answers.append(assembler.learned.classes.values[found] if found.ndim == 1 else found)
+            narrow = np.min_scalar_type(len(assembler.learned.classes))  # of positions of classes: few bytes to send
+            answers.append(found.astype(narrow) if found.ndim == 1 else found)
         if self.marginals:
             answers.append(mu.unary)
         structure = assembler.learned.reader.structure
@@ -113,8 +114,15 @@ class TilePredictor:
             if not settings.inference.enough(rung, total, settings.dtype):
                 return False
             for output, answer in zip(outputs, answers, strict=True):
-                output.write(tile.core, answer)
+                output.write(tile.core, answer if answer.ndim > len(tiling.shape) else self._classes(output)[answer])
         return True
+
+    def _classes(self, output: Output) -> np.ndarray:
+        """Return the classes, in files in the smallest type that holds them."""
+        values = self.predictor.assembler.learned.classes.values
+        if output.path is None or values.dtype.kind not in "iu" or values.min() < 0:
+            return values
+        return values.astype(np.min_scalar_type(values.max()))
 
     def _pieces(
         self, x: Any, number: int, tiling: Tiling, rung: int, n_jobs: int, cluster: Cluster | None
@@ -143,9 +151,10 @@ class TilePredictor:
 
 def _on_worker(shared: tuple[TilePredictor, Any], tile: Tile, given: Any, number: int, rung: int) -> Any:
     predictor, x = shared
-    if given is not None:
-        return predictor.piece(given, tile.inner, number, rung)
-    return predictor.cut_piece(x() if isinstance(x, _Mapped) else x, tile, number, rung)
+    with one_thread():
+        if given is not None:
+            return predictor.piece(given, tile.inner, number, rung)
+        return predictor.cut_piece(x() if isinstance(x, _Mapped) else x, tile, number, rung)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from backfield.features.image import enlarge as enlarge
 from backfield.features.image import histogram_of_gradients as histogram_of_gradients
 from backfield.features.image import sinusoidal_expansion as sinusoidal_expansion
 from backfield.features.image import subsample as subsample
+from backfield.features.lazy import LazyArray as LazyArray
+from backfield.features.local import LocalFeatures as LocalFeatures
 from backfield.features.superpixels import majority_labels as majority_labels
 from backfield.features.superpixels import paint as paint
 from backfield.features.superpixels import region_edges as region_edges

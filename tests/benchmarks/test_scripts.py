@@ -11,7 +11,7 @@ from backfield_benchmarks.probe import problem_of
 
 
 @pytest.mark.parametrize(
-    "name", ["clamping", "cluster", "crfsuite", "dense_filter", "graph_cut", "precondition", "torch_layer"]
+    "name", ["clamping", "cluster", "crfsuite", "dense_filter", "graph_cut", "precondition", "tiles", "torch_layer"]
 )
 def test_scripts_can_be_imported(name):
     if name == "torch_layer":
