@@ -168,6 +168,8 @@ def checked(theta: Any, dtype: Any) -> Potentials:
         if not group.largest <= LARGEST[number]:
             raise InputError(f"groups[{k}] may reach {group.largest:g}; finite potentials may be up to {LARGEST[number]:g}.")
     theta = theta.astype(number)
+    if theta.is_finite:
+        return theta.marked_finite()
     check_possible(theta)
     return theta
 

@@ -149,11 +149,13 @@ def _has(room: str, name: str) -> bool:
 
 def parse(spec: str) -> tuple[str, list[Any], dict[str, Any]]:
     """Split ``"name(a=1)"`` into its name, positional and keyword arguments."""
+    if spec.isidentifier():
+        return spec, [], {}
     try:
         node = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise InputError(f"cannot read the spec {spec!r}: write name or name(key=value, ...).") from error
-    if isinstance(node, ast.Name):
+    if isinstance(node, ast.Name):  # between blanks
         return node.id, [], {}
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         raise InputError(f"cannot read the spec {spec!r}: write name or name(key=value, ...).")

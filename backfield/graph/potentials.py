@@ -310,6 +310,12 @@ class Potentials:
         tables = self.unary_flat, self.factors_flat
         return np.array([max(-float(table.min(initial=0)), float(table.max(initial=0))) for table in tables])
 
+    def marked_finite(self) -> Potentials:
+        """Return the same tables as potentials of which it is known that no entry is forbidden."""
+        out = copy(self)
+        out.known_finite = True
+        return out
+
     def verify(self) -> None:
         """Refuse numbers that are none: asked by methods that come across them; who makes potentials has looked."""
 

@@ -18,6 +18,7 @@ import numpy as np
 from backfield.energies import Energy
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials, Tied
+from backfield.inference.exact.tied_chains import starts_in
 from backfield.training.examples import Example, Rows
 
 
@@ -152,10 +153,14 @@ def _forbidden_entries(graph: Graph, table: np.ndarray) -> np.ndarray:
 
 def _owners(example: Example) -> list[int] | None:
     """Return the block whose rows are each group of the graph; None where groups and blocks do not match one to one."""
+    groups, binary = example.graph.groups, example.graph.n_labels == 2 and example.graph.arity is not None
+    if binary and len(groups) > 1:
+        return None
     given = [(number, rows) for number, rows in enumerate(example.factors) if rows is not None]
-    groups = example.graph.groups
-    # No engine of binary grids runs on tied groups: writing them out later would cost them a little time.
-    if len(given) != len(groups) or (example.graph.n_labels == 2 and len(groups) > 1 and example.graph.arity is not None):
+    if len(given) != len(groups):
+        return None
+    # Binary tables cost no more than tied ones, which only chains of one table go through as they are.
+    if binary and (given[0][1].features.shape[-1] or starts_in(example.graph) is None):
         return None
     for (_, rows), group in zip(given, groups, strict=True):
         match = isinstance(rows.index, slice) and (rows.index.start, rows.index.stop) == (group.start, group.stop)

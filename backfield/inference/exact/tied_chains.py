@@ -35,9 +35,11 @@ def shared_chain_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
 
 def chain_starts(theta: Potentials) -> np.ndarray | None:
     """Return where chains 0 - 1 - ... start, and the number of variables, where all edges share one table; else None."""
-    graph = theta.graph
-    if theta.shared is None or graph.n_labels is None:
-        return None
+    return None if theta.shared is None or theta.graph.n_labels is None else starts_in(theta.graph)
+
+
+def starts_in(graph: Graph) -> np.ndarray | None:
+    """Return where the chains of a graph of chains 0 - 1 - ... start, and the number of variables; None of others."""
     starts: np.ndarray | None = graph.compiled("chain starts", lambda: _starts(graph))
     return starts
 

@@ -97,6 +97,12 @@ def counting_numbers(graph: Graph, rho: Any) -> np.ndarray:
         if rho != "trees":
             raise InputError(f"rho must be a positive number, one number per factor, or 'trees'; got {rho!r}.")
         return np.asarray(graph.compiled("trees", lambda: from_trees(graph)))
+    if isinstance(rho, float):
+        return np.asarray(graph.compiled(("rho", rho), lambda: _checked(graph, rho)))
+    return _checked(graph, rho)
+
+
+def _checked(graph: Graph, rho: Any) -> np.ndarray:
     try:
         array = np.asarray(rho)
     except ValueError as error:
