@@ -1,7 +1,7 @@
 # Every target makes what it needs: a virtual environment in .venv, with Python 3.11 or newer and nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS ?= vision,volumes,plots,boost,dask,test,lint,docs
+EXTRAS ?= vision,volumes,plots,boost,dask,label,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 

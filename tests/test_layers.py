@@ -23,7 +23,7 @@ LAYERS = [
     ["learners"],
     ["api"],  # the functions people call first, which estimators stand on
     ["estimators", "bridges"],
-    ["report", "compat", "plot"],
+    ["report", "compat", "plot", "labelling"],
     ["models"],
     ["testing"],
     ["cli"],

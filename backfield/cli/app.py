@@ -23,6 +23,7 @@ from backfield.cli.evaluate import evaluate
 from backfield.cli.fit import fit
 from backfield.cli.gradcheck import gradcheck
 from backfield.cli.infer import infer
+from backfield.cli.label import label
 from backfield.cli.list import list_parts
 from backfield.cli.pack import pack
 from backfield.cli.plugged import Commands
@@ -32,6 +33,7 @@ from backfield.errors import ClusterError, ConvergenceWarning, InputError
 #: Name -> function. A new command is one file and one line here; other distributions bring theirs as entry points.
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
+    "label": label,
     "pack": pack,
     "fit": fit,
     "predict": predict,

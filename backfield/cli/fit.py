@@ -44,9 +44,9 @@ def fit(
     labels: Annotated[
         int | None, typer.Option(min=2, help="Number of classes, 0 .. N-1; by default those that occur.")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
+    features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel, filters or l13.")] = None,
     edges: Annotated[
-        str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
+        str | None, typer.Option(help="Of edges: constant, difference, sobel, contrast (joined by commas), given.")
     ] = None,
     dtype: Annotated[Dtype | None, typer.Option(help="Type of numbers to compute in.")] = None,
     n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,

@@ -9,13 +9,14 @@ import numpy as np
 from backfield.data.format import Data, Preprocessing
 from backfield.data.samples import GridSample
 from backfield.errors import InputError
-from backfield.features import EdgeFeatures, PixelFeatures, as_rgb
+from backfield.features import EdgeFeatures, FilterBank, PixelFeatures, as_rgb
 
 #: Features of pixels: name -> what it is.
 FEATURES = {
     "rgb": "red, green and blue in [0, 1]",
     "raw": "the numbers as they are (.npz)",
     "pixel": "the 100 of [D13]: colour and position, expanded in sines and cosines, and histograms of gradients",
+    "filters": "30 of a filter bank: colour, edges, ridges and texture at several scales",
     "l13": "the 42 of [L13]: constant, colour, position, histogram of gradients",
 }
 #: Features of edges between pixels beside the constant; several are joined by commas.
@@ -23,8 +24,12 @@ EDGES = {
     "constant": "a constant per direction, nothing else",
     "difference": "distance of the colours, at 10 thresholds",
     "sobel": "Sobel response, at 10 thresholds",
+    "contrast": "exp(-distance of the colours, squared): 1 where they agree",
     "given": "horizontal and vertical of the .npz",
 }
+
+#: Those of them that are computed from images.
+_MAKERS: dict[str, Any] = {"pixel": PixelFeatures, "l13": PixelFeatures.l13, "filters": FilterBank}
 
 
 def choose_pixels(data: Data, features: str | None, edges: str | None, plain: str) -> Preprocessing:
@@ -73,9 +78,9 @@ def _pixels(data: Data, features: str) -> list[np.ndarray]:
         return [_as_float32(x, name) for x, name in zip(data.inputs, data.names, strict=True)]
     if features == "rgb":
         return [as_rgb(x) for x in data.inputs]
-    if features not in FEATURES:
+    if features not in _MAKERS:
         raise InputError(f"there are no features {features!r} of pixels; there are {', '.join(FEATURES)}.")
-    return (PixelFeatures() if features == "pixel" else PixelFeatures.l13()).transform(data.inputs)
+    return _MAKERS[features]().transform(data.inputs)
 
 
 def _edge_features(made: Preprocessing) -> EdgeFeatures:

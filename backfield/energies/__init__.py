@@ -8,3 +8,4 @@ from backfield.energies.network import Network as Network
 from backfield.energies.network import NetworkEnergy as NetworkEnergy
 from backfield.energies.observed_linear import ObservedLinear as ObservedLinear
 from backfield.energies.plus_minus import PlusMinus as PlusMinus
+from backfield.energies.potts import Potts as Potts

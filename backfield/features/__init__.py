@@ -5,6 +5,7 @@ from backfield.features.boxes import box_of as box_of
 from backfield.features.cache import FeatureCache as FeatureCache
 from backfield.features.cache import LazyFeatures as LazyFeatures
 from backfield.features.edges import EdgeFeatures as EdgeFeatures
+from backfield.features.filters import FilterBank as FilterBank
 from backfield.features.image import PixelFeatures as PixelFeatures
 from backfield.features.image import as_rgb as as_rgb
 from backfield.features.image import enlarge as enlarge

@@ -1,8 +1,9 @@
-"""Features of the edges of a 4-connected grid of pixels: constant, colour difference, Sobel response.
+"""Features of the edges of a 4-connected grid of pixels: constant, colour difference, Sobel response, contrast.
 
 For the edge (i, j): 1; |rgb_i - rgb_j|, the l2 norm; max(sobel_i, sobel_j), the gradient magnitude of the intensity
 scaled to [0, 1]. The last two are discretised as [value > t_k] at 10 thresholds ([D13] §8.3: 21 features) or left as
-they are ([L13] §8: 3 features). Cost and memory: O(H W D).
+they are ([L13] §8: 3 features). Contrast is exp(-|rgb_i - rgb_j|^2 / 2 m) with m the mean square over the image (Boykov and
+Jolly 2001): 1 where colours agree, near 0 where they change most; it has no thresholds. Cost and memory: O(H W D).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from backfield.errors import InputError
 from backfield.features.cache import FeatureCache, LazyFeatures, Progress, checked_list, transform_all
 from backfield.features.image import as_rgb, grey
 
-KINDS = ("constant", "difference", "sobel")
+KINDS = ("constant", "difference", "sobel", "contrast")
+#: Kinds that are numbers as they are, without thresholds.
+_PLAIN = ("constant", "contrast")
 #: Most values of one image that go into the quantiles.
 _SAMPLE = 20_000
 
@@ -32,7 +35,7 @@ class EdgeFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     Parameters
     ----------
-    kinds : which of ``"constant"``, ``"difference"``, ``"sobel"``, in this order
+    kinds : which of ``"constant"``, ``"difference"``, ``"sobel"``, ``"contrast"``, in this order
     thresholds : how many thresholds, an increasing list of them for all kinds, or ``None``: the values themselves
     spacing : where ``fit`` puts n thresholds: ``"linear"`` (evenly, at k / n times the 98 % quantile of the training
         values, k = 1 .. n) or ``"quantile"`` (equally many training values between neighbours)
@@ -46,7 +49,7 @@ class EdgeFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def __init__(
         self,
-        kinds: Sequence[str] = KINDS,
+        kinds: Sequence[str] = KINDS[:3],
         thresholds: int | Sequence[float] | None = 10,
         spacing: str = "linear",
         split_directions: bool = False,
@@ -61,7 +64,7 @@ class EdgeFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def fit(self, images: Sequence[Any], y: Any = None) -> Self:
         """Choose the thresholds from training images (nothing to choose where they are given)."""
         self._check()
-        measured = [kind for kind in self.kinds if kind != "constant"]
+        measured = [kind for kind in self.kinds if kind not in _PLAIN]
         self.thresholds_: dict[str, np.ndarray] = {}
         if self.thresholds is None:
             return self
@@ -86,7 +89,7 @@ class EdgeFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def transform_one(self, image: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the features of one image: horizontal (H, W-1, D) and vertical (H-1, W, D)."""
         self._check()
-        if not hasattr(self, "thresholds_") and self.thresholds is not None:
+        if not hasattr(self, "thresholds_") and self.thresholds is not None and not set(self.kinds) <= set(_PLAIN):
             raise InputError("EdgeFeatures has no thresholds yet: call fit with training images first.")
         image = np.asarray(image)
         if self.cache_dir is None:
@@ -164,6 +167,8 @@ def _measure(rgb: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
         return np.ones((height, width - 1), dtype=np.float32), np.ones((height - 1, width), dtype=np.float32)
     if kind == "difference":
         return _norm(rgb[:, 1:] - rgb[:, :-1]), _norm(rgb[1:] - rgb[:-1])
+    if kind == "contrast":
+        return _contrast(_squares(rgb[:, 1:] - rgb[:, :-1]), _squares(rgb[1:] - rgb[:-1]))
     response = sobel_response(rgb)
     return np.maximum(response[:, 1:], response[:, :-1]), np.maximum(response[1:], response[:-1])
 
@@ -175,7 +180,18 @@ def sobel_response(rgb: np.ndarray) -> np.ndarray:
 
 
 def _norm(difference: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ijk,ijk->ij", difference, difference))
+    return np.sqrt(_squares(difference))
+
+
+def _squares(difference: np.ndarray) -> np.ndarray:
+    return np.einsum("ijk,ijk->ij", difference, difference)
+
+
+def _contrast(across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return exp(-d^2 / 2 m) of squared differences, m their mean."""
+    total = float(across.sum(dtype=np.float64) + down.sum(dtype=np.float64))
+    scale = np.float32(-0.5 * max(across.size + down.size, 1) / max(total, 1e-12))
+    return np.exp(across * scale), np.exp(down * scale)
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ def test_decoder(name):
     testing.check_decoder(name)
 
 
-@pytest.mark.parametrize("name", ["linear", "constant", "zero", "plus_minus"])  # others need modules or labels
+@pytest.mark.parametrize("name", ["linear", "constant", "zero", "plus_minus", "potts"])  # others need modules or labels
 def test_energy(name):
     testing.check_energy(name)
 

@@ -32,7 +32,7 @@ def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = 
     Parameters
     ----------
     folder
-        Has ``images/`` and, ``with_masks``, ``masks/``. Without masks the images may also lie in the folder itself.
+        Has ``images/`` and, ``with_masks``, ``masks/``. The images may also lie in the folder itself.
     with_masks
         Every image needs a mask of its size, and every mask an image.
     lazy
@@ -40,12 +40,12 @@ def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = 
     """
     folder = Path(folder)
     inner = folder / "images"
-    if not with_masks and not inner.is_dir():
+    if not inner.is_dir() and (not with_masks or (folder / "masks").is_dir()):
         inner = folder
-    images = _stems(inner)
+    images = image_files(inner)
     names = sorted(images)
     if with_masks:
-        masks = _stems(folder / "masks")
+        masks = image_files(folder / "masks")
         _check_pairs(images, masks, folder)
     if lazy:
         files = [images[name] for name in names]
@@ -69,7 +69,8 @@ def write_mask(path: str | Path, mask: np.ndarray) -> None:
         Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16)).save(file, format="PNG")
 
 
-def _stems(folder: Path) -> dict[str, Path]:
+def image_files(folder: Path) -> dict[str, Path]:
+    """Return the image files of a folder by their stems."""
     if not folder.is_dir():
         raise InputError(f"{folder.parent} has no folder {folder.name}/ with images in it.")
     found: dict[str, Path] = {}

@@ -1,0 +1,22 @@
+"""``backfield label``: paint a few strokes, watch the field think, keep the model.
+
+session    folder, labels, scribbles on disk, undo
+thinking   scribbles -> classifier, field, pictures of what they believe
+asking     where a label would help most, and whether to go on
+export     the model, masks and probabilities of the whole folder
+server     what a browser may ask for; ``page/`` is what it shows
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backfield.labelling.session import Session as Session
+
+
+def learn(folder: str | Path) -> Any:
+    """Return the model of the scribbles in a folder, as a :class:`backfield.GridCRF`: the one that a session exports."""
+    from backfield.labelling.export import learn_folder
+
+    return learn_folder(Path(folder))

@@ -1,0 +1,104 @@
+"""What the page shows of beliefs: planes of bytes, and which part of them is new.
+
+Planes: label of the field, how sure it is, entropy, label of the classifier alone, how sure it is. Sure is 0 for even odds,
+255 for certainty; entropy is 255 where all labels are equally likely.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from backfield.labelling.field import Beliefs
+from backfield.labelling.strokes import HIDDEN, Box
+
+FIELD, SURE, ENTROPY, CLASSIFIER, CLASSIFIER_SURE = range(5)
+#: Changes of which the boxes are remembered.
+_MEMORY = 64
+_P = np.linspace(0, 1, 256)
+with np.errstate(divide="ignore", invalid="ignore"):
+    _BINARY = np.nan_to_num(-(_P * np.log2(_P) + (1 - _P) * np.log2(1 - _P)))
+_BINARY_ENTROPY = np.rint(255 * _BINARY).astype(np.uint8)
+
+
+class News(NamedTuple):
+    """A version, the box that changed up to it, and the planes of that box."""
+
+    version: int
+    box: Box
+    planes: list[np.ndarray]
+
+
+class Picture:
+    """The planes of one image."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.planes = np.zeros((5, *shape), np.uint8)
+        self.planes[[FIELD, CLASSIFIER]] = HIDDEN
+        self.version = 0
+        self._boxes: list[tuple[int, Box]] = []
+
+    def put(self, box: Box, beliefs: Beliefs, known: np.ndarray) -> int:
+        """Take what is believed about a box; return the number of pixels whose label changed."""
+        before = self.planes[FIELD][box.slices]
+        new = quantised(beliefs, known)
+        moved = int(((before != new[FIELD]) & (before != HIDDEN)).sum())
+        self._replace(box, new)
+        return moved
+
+    def clear(self) -> None:
+        """Show nothing."""
+        if (self.planes[FIELD] == HIDDEN).all():
+            return
+        new = np.zeros_like(self.planes)
+        new[[FIELD, CLASSIFIER]] = HIDDEN
+        self._replace(Box(0, 0, *self.planes.shape[:0:-1]), new)
+
+    def _replace(self, box: Box, new: np.ndarray) -> None:
+        self.planes[(slice(None), *box.slices)] = new
+        self.version += 1
+        self._boxes = [*self._boxes[-_MEMORY:], (self.version, box)]
+
+    def since(self, version: int) -> News | None:
+        """Return what changed after a version; None where nothing did."""
+        now, boxes = self.version, self._boxes
+        if version == now:
+            return None
+        height, width = self.planes.shape[1:]
+        changed = [box for number, box in boxes if number > version]
+        if not 0 <= version < now or len(changed) < now - version:
+            changed = [Box(0, 0, width, height)]
+        box = _around(changed)
+        return News(now, box, list(self.planes[(slice(None), *box.slices)]))
+
+
+def quantised(beliefs: Beliefs, known: np.ndarray) -> np.ndarray:
+    """Return the five planes of beliefs (H, W, K) about labels ``known``."""
+    names = known.astype(np.uint8)
+    field, sure = _label_and_sure(beliefs.field, names)
+    classifier, classifier_sure = _label_and_sure(beliefs.classifier, names)
+    return np.stack([field, sure, entropy(beliefs.field), classifier, classifier_sure])
+
+
+def entropy(mu: np.ndarray) -> np.ndarray:
+    """Return the entropy of marginals (H, W, K) as bytes."""
+    if mu.shape[2] == 2:
+        return _BINARY_ENTROPY[(mu[..., 1] * 255 + 0.5).astype(np.uint8)]
+    logs = np.log(np.maximum(mu, 1e-12))
+    return np.rint(np.einsum("ijk,ijk->ij", mu, logs) * (-255 / np.log(mu.shape[2]))).astype(np.uint8)
+
+
+def _label_and_sure(p: np.ndarray, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count = len(names)
+    if count == 2:
+        one = p[..., 1]
+        return np.where(one > 0.5, names[1], names[0]), (np.abs(2 * one - 1) * 255 + 0.5).astype(np.uint8)
+    largest = p.max(axis=2)
+    return names[p.argmax(axis=2)], (np.clip((largest * count - 1) / (count - 1), 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _around(boxes: list[Box]) -> Box:
+    x, y = min(box.x for box in boxes), min(box.y for box in boxes)
+    right, bottom = max(box.x + box.width for box in boxes), max(box.y + box.height for box in boxes)
+    return Box(x, y, right - x, bottom - y)

@@ -1,0 +1,171 @@
+"""A session: the images of a folder, their labels, and what strokes do to them.
+
+Every change is on disk before the method that makes it returns. All methods may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backfield.errors import InputError
+from backfield.labelling.folder import ImageFile, lock, open_folder
+from backfield.labelling.history import History
+from backfield.labelling.labels import Label, added, changed, default_labels, read_labels, write_labels
+from backfield.labelling.strokes import HIDDEN, Box, Stroke
+
+LABELS = "labels.json"
+
+
+class Painted(NamedTuple):
+    """A box of a map after a change, and the number of the change."""
+
+    box: Box
+    labels: np.ndarray
+    revision: int
+
+
+class Canvas:
+    """The map of labels of one image: in memory, on disk, and its changes."""
+
+    def __init__(self, file: ImageFile) -> None:
+        self.file = file
+        self.labels = file.labels()
+        self.history = History()
+        self.revision = 0
+
+    def paint(self, stroke: Stroke) -> Painted:
+        """Do a stroke."""
+        box, after = stroke.change(self.labels)
+        before = self.labels[box.slices].copy()
+        if (before == after).all():
+            return Painted(box, after, self.revision)
+        painted = self._put(box, after)
+        self.history.add(box, before, after)
+        return painted
+
+    def undo(self) -> Painted | None:
+        """Take the last change back."""
+        return self._move(self.history.undo, self.history.redo)
+
+    def redo(self) -> Painted | None:
+        """Do again what was taken back."""
+        return self._move(self.history.redo, self.history.undo)
+
+    def _move(self, forth: Callable[[], Any], back: Callable[[], Any]) -> Painted | None:
+        found = forth()
+        if found is None:
+            return None
+        try:
+            return self._put(*found)
+        except OSError:
+            back()
+            raise
+
+    def _put(self, box: Box, values: np.ndarray) -> Painted:
+        """Write the map with a box changed; where that fails, the map stays as it was."""
+        labels = self.labels.copy()
+        labels[box.slices] = values
+        self.file.write(labels)
+        self.labels = labels  # readers of the old array are not disturbed
+        self.revision += 1
+        return Painted(box, np.asarray(values), self.revision)
+
+
+class Session:
+    """Images, labels and scribbles of a folder.
+
+    Parameters
+    ----------
+    folder : where the images are, in ``images/`` or in the folder itself
+    labels : names of labels, for a folder that has none yet; or those that it has and more
+    """
+
+    def __init__(self, folder: str | Path, labels: Sequence[str] = ()) -> None:
+        self.folder = Path(folder)
+        self._lock = threading.RLock()
+        self._file = lock(self.folder)
+        try:
+            self.images = open_folder(self.folder)
+            self._canvases: dict[int, Canvas] = {}
+            self.labels = self._open_labels(list(labels))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open_labels(self, names: list[str]) -> list[Label]:
+        """Return the labels that the folder has and those that are asked for; write them down."""
+        kept = read_labels(self.folder / LABELS)
+        used = max((self._largest(k) + 1 for k in range(len(self.images))), default=0)
+        if kept is None:
+            labels = default_labels(names or ["background", "object"], used)
+        else:
+            if names[: len(kept)] != [label.name for label in kept][: len(names)]:
+                listed = ", ".join(label.name for label in kept)
+                raise InputError(f"{self.folder / LABELS} has the labels {listed}; --labels may only add others after them.")
+            labels = kept
+            for name in [*names[len(kept) :], *(f"class {k}" for k in range(max(len(kept), len(names)), used))]:
+                labels = added(labels, name)
+        if len(labels) < 2:
+            raise InputError(f"at least two labels are needed, got {[label.name for label in labels]}.")
+        write_labels(self.folder / LABELS, labels)
+        return labels
+
+    def _largest(self, image: int) -> int:
+        """Return the largest label of an image, -1 where nothing is painted; its map is kept only if something is."""
+        canvas = Canvas(self.images[image])
+        known = canvas.labels[canvas.labels != HIDDEN]
+        if known.size:
+            self._canvases[image] = canvas
+        return int(known.max()) if known.size else -1
+
+    def canvas(self, image: int) -> Canvas:
+        """Return the map of an image."""
+        with self._lock:
+            if not 0 <= image < len(self.images):
+                raise InputError(f"there is no image {image}; there are 0 .. {len(self.images) - 1}.")
+            if image not in self._canvases:
+                self._canvases[image] = Canvas(self.images[image])
+            return self._canvases[image]
+
+    def paint(self, image: int, content: Any) -> Painted:
+        """Do a stroke that somebody sent."""
+        with self._lock:
+            return self.canvas(image).paint(Stroke.parse(content, len(self.labels)))
+
+    def undo(self, image: int) -> Painted | None:
+        """Take the last change of an image back."""
+        with self._lock:
+            return self.canvas(image).undo()
+
+    def redo(self, image: int) -> Painted | None:
+        """Do again what was taken back."""
+        with self._lock:
+            return self.canvas(image).redo()
+
+    def add_label(self, name: Any, colour: Any = None) -> None:
+        """Add a label."""
+        with self._lock:
+            self._keep(added(self.labels, name, colour))
+
+    def change_label(self, number: Any, name: Any = None, colour: Any = None) -> None:
+        """Give a label another name or colour."""
+        with self._lock:
+            self._keep(changed(self.labels, number, name, colour))
+
+    def _keep(self, labels: list[Label]) -> None:
+        write_labels(self.folder / LABELS, labels)
+        self.labels = labels
+
+    def snapshot(self) -> tuple[int, dict[int, tuple[np.ndarray, int]]]:
+        """Return the number of labels, and map and revision of every image that has strokes (or had)."""
+        with self._lock:
+            return len(self.labels), {k: (c.labels, c.revision) for k, c in sorted(self._canvases.items())}
+
+    def close(self) -> None:
+        """Give the folder back to others."""
+        self._file.close()

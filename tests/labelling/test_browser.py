@@ -1,0 +1,174 @@
+"""A real browser: strokes on two images, layers that change, undo, reload, another label, an export."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.labelling.conftest import Image
+
+sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
+CHROMIUM = os.environ.get("BACKFIELD_CHROMIUM", "/usr/bin/chromium")
+if not Path(CHROMIUM).exists():
+    pytest.skip(f"there is no browser at {CHROMIUM} (BACKFIELD_CHROMIUM names another)", allow_module_level=True)
+#: Set this to a folder to keep screenshots.
+PICTURES = os.environ.get("BACKFIELD_SCREENSHOTS")
+WAIT = 60_000
+
+
+class Hand:
+    """A person at the page."""
+
+    def __init__(self, page, url):
+        self.page = page
+        self.errors = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.open(url)
+
+    def open(self, url):
+        self.page.goto(url)
+        self.page.wait_for_selector("html[data-ready=yes]", timeout=WAIT)
+
+    def at(self, x, y):
+        """Where a point of the image (as shares of it, the image shown whole) is on the page."""
+        box = self.page.locator("#canvas").bounding_box()
+        scale = min(box["width"] / 90, box["height"] / 72) * 0.96
+        left, top = box["x"] + (box["width"] - 90 * scale) / 2, box["y"] + (box["height"] - 72 * scale) / 2
+        return left + x * 90 * scale, top + y * 72 * scale
+
+    def stroke(self, *points):
+        revision = self.data("revision")
+        self.page.mouse.move(*self.at(*points[0]))
+        self.page.mouse.down()
+        for point in points[1:]:
+            self.page.mouse.move(*self.at(*point), steps=5)
+        self.page.mouse.up()
+        self.until(f"d => d.revision !== '{revision}' && d.waiting === '0'")
+
+    def data(self, name):
+        return self.page.evaluate(f"() => document.documentElement.dataset.{name} || ''")
+
+    def until(self, condition):
+        self.page.wait_for_function(f"() => ({condition})(document.documentElement.dataset)", timeout=WAIT)
+
+    def new_layers(self, before):
+        self.until(f"d => Number(d.version || 0) > {int(before or 0)}")
+
+    def pixels(self):
+        """The colour of the canvas at many places."""
+        self.page.wait_for_timeout(60)
+        return self.page.evaluate(
+            """() => { const c = document.getElementById('canvas');
+                 const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let out = [];
+                 for (let k = 0; k < d.length; k += 4 * 997) out.push(d[k], d[k + 1], d[k + 2]); return out; }"""
+        )
+
+    def picture(self, name):
+        if PICTURES:
+            self.page.screenshot(path=f"{PICTURES}/{name}.png")
+
+
+@pytest.fixture
+def browser():
+    with sync.sync_playwright() as play:
+        made = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield made
+        made.close()
+
+
+def test_a_person_labels_a_folder(browser, served):
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    hand = Hand(page, served.url)
+    empty = hand.pixels()
+    assert page.locator("#images button").count() == 3
+    hand.stroke((0.05, 0.08), (0.9, 0.1))
+    page.keyboard.press("2")
+    hand.stroke((0.45, 0.5), (0.58, 0.5))
+    hand.new_layers(0)
+    assert hand.pixels() != empty
+    hand.picture("desktop-two-strokes")
+
+    # Layers are switched and blended.
+    shown = hand.pixels()
+    page.uncheck("#layer-field")
+    assert hand.pixels() != shown
+    page.check("#layer-uncertainty")
+    page.check("#layer-classifier")
+    hand.picture("desktop-layers")
+    page.uncheck("#layer-uncertainty")
+    page.uncheck("#layer-classifier")
+    page.check("#layer-field")
+
+    # Undo and redo, by key and button, on disk too.
+    mask = served.session.images[0].mask
+    before = np.asarray(Image.open(mask))
+    revision = hand.data("revision")
+    page.keyboard.press("Control+z")
+    hand.until(f"d => d.revision !== '{revision}' && d.waiting === '0'")
+    assert not (np.asarray(Image.open(mask)) == 1).any()
+    page.click("#redo")
+    hand.until(f"d => Number(d.revision) >= {int(revision) + 2} && d.waiting === '0'")
+    assert (np.asarray(Image.open(mask)) == before).all()
+
+    # Zoom survives a stroke.
+    page.mouse.move(*hand.at(0.5, 0.5))
+    page.mouse.wheel(0, -400)
+    zoomed = page.evaluate("() => document.getElementById('canvas').getContext('2d').getTransform().a")
+    page.click("#size")
+    page.mouse.move(*hand.at(0.5, 0.5))
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_timeout(100)
+    assert page.evaluate("() => document.getElementById('canvas').getContext('2d').getTransform().a") == zoomed
+    page.click("#fit")
+
+    # A second image, an added label, and a fill with it.
+    page.locator("#images button").nth(1).click()
+    page.wait_for_timeout(200)
+    page.fill("#new-name", "rim")
+    page.click("#new-label button")
+    page.wait_for_selector("#labels li:nth-child(3).chosen")
+    hand.stroke((0.5, 0.52), (0.55, 0.52))
+    assert (np.asarray(Image.open(served.session.images[1].mask)) == 2).any()
+    hand.picture("desktop-second-image")
+
+    # Reload: all is as it was.
+    hand.open(served.url)
+    assert page.locator("#labels li").count() == 3
+    hand.new_layers(0)
+    assert page.locator("#images .painted").count() == 2
+
+    # Next place, then the export.
+    page.click("#next")
+    page.wait_for_function("() => document.getElementById('message').textContent.length > 5", timeout=WAIT)
+    page.click("#export")
+    hand.until("d => d.export === 'done'")
+    assert "backfield predict" in page.locator("#export-lines").text_content()
+    assert (served.session.folder / "model.bf").exists()
+    hand.picture("desktop-export")
+    assert not hand.errors
+
+
+def test_a_tablet_paints_with_a_finger(browser, served):
+    context = browser.new_context(viewport={"width": 820, "height": 1180}, has_touch=True, device_scale_factor=2)
+    hand = Hand(context.new_page(), served.url)
+    page = hand.page
+    fits = page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    assert fits
+    page.touchscreen.tap(*hand.at(0.5, 0.5))
+    hand.until("d => d.revision === '1' && d.waiting === '0'")
+    page.locator("#labels .pick").nth(1).tap()
+    page.touchscreen.tap(*hand.at(0.08, 0.08))
+    hand.until("d => d.revision === '2' && d.waiting === '0'")
+    hand.new_layers(0)
+    hand.picture("tablet")
+    assert not hand.errors
+
+
+def test_a_page_without_the_token_says_so(browser, served):
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{served.port}/")
+    page.wait_for_selector("#message.bad")
+    assert "token" in page.locator("#message").text_content()
