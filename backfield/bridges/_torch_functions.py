@@ -3,9 +3,10 @@
     loss       value_k = f(theta_k)       once: d_value gradient        twice: d_value H v, <gradient, v>
     marginals  mu_k = mu(theta_k)         once: J' d_mu                 twice: d <d_mu, J v> / d theta, J v
 
-Tensors come in pairs (unary tables, factor tables): one pair with all examples of equal graphs, first axis first, or one
-for each example. The arrays that kernels read and write share their memory. Examples are computed alone, each in one
-thread, and PyTorch adds them up: the same bytes for any number of threads.
+Tensors come in pairs (unary tables, numbers of the factors): one pair with all examples of equal graphs, first axis first,
+or one for each example. The numbers of the factors are their tables, or those of their groups (``_torch_groups``). Arrays
+that kernels read and write share their memory. Examples are computed alone, each in one thread, and PyTorch adds them up:
+the same bytes for any number of threads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from backfield.api import checked
+from backfield.bridges._torch_groups import Kinds, group_numbers, scaled, with_numbers
 from backfield.errors import InputError
 from backfield.gradients import Gradient, Truncated
 from backfield.gradients.base import Outcome, with_tables
@@ -29,7 +31,7 @@ from backfield.graph.potentials import _check_values
 from backfield.inference.base import ExactInference, Inference, IterativeInference
 from backfield.inference.conditioned import Conditioned, infer_given
 from backfield.kernels.compile import kernel
-from backfield.objectives import Objective, Setting, Target
+from backfield.objectives import Objective, Setting, Target, evaluate
 from backfield.training.execution.threads import keep_freed_memory, map_in_order
 
 #: Step of the derivative by complex numbers: (f(x + i h)).imag / h has no rounding error of a difference.
@@ -44,12 +46,20 @@ class Tables:
     counts: list[int]
     n_jobs: int
     shapes: list[torch.Size] = field(default_factory=list)
+    #: Shapes of marginals, where they are not those of theta.
+    marginal_shapes: list[Any] | None = None
+    #: How the numbers of the factors of each example are read, None: as tables; None where all are.
+    kinds: list[Kinds | None] | None = None
     #: Whether inference itself asks potentials that are no numbers to ``verify``.
     watched: bool = False
 
     def __post_init__(self) -> None:
         # After a kernel every Python object that is touched comes from far away: one example takes the short way.
         self.alone = self.counts == [1]
+
+    def read_by(self, kinds: list[Kinds | None], marginal_shapes: list[Any]) -> None:
+        """Let factors be groups; marginals of factors then have shapes of their own."""
+        self.kinds, self.marginal_shapes, self.alone = kinds, marginal_shapes, False
 
     def rows(self, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray | None]:
         """Return the numbers of each example, flat; they share memory with contiguous tensors."""
@@ -73,7 +83,7 @@ class Tables:
         out: list[Potentials] = []
         for k, (u, f) in enumerate(zip(self.rows(tensors[:half]), self.rows(tensors[half:]), strict=True)):
             assert u is not None and f is not None
-            theta = _Unread.from_flat(self.graphs[k], u, f)
+            theta = self._theta(k, u, f)
             theta.number = k if len(self.graphs) > 1 else None
             if check:
                 theta.known_finite = _surely_fine(u, f)
@@ -81,6 +91,12 @@ class Tables:
                     theta.verify()
             out.append(theta)
         return out
+
+    def _theta(self, k: int, unary: np.ndarray, numbers: np.ndarray) -> _Unread:
+        kinds = None if self.kinds is None else self.kinds[k]
+        if kinds is None:
+            return _Unread.from_flat(self.graphs[k], unary, numbers)
+        return _Unread.from_groups(self.graphs[k], unary, with_numbers(kinds, numbers))
 
     def tensors(self, arrays: Sequence[np.ndarray], shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
         """Return arrays in tensors of given shapes; a lone example is not copied."""
@@ -91,14 +107,22 @@ class Tables:
             at += count
         return out
 
+    def marginal_tensors(self, tables: Sequence[Potentials], cliques: bool = True) -> tuple[torch.Tensor, ...]:
+        """Return the tensors of marginals of the variables, then of those of the factors."""
+        if self.marginal_shapes is None:
+            return self.all_tensors(tables, cliques)
+        half = len(self.counts)
+        several = self.tensors([t.unary_flat for t in tables], self.shapes[:half])
+        return *several, *(self.tensors([t.factors_flat for t in tables], self.marginal_shapes) if cliques else ())
+
     def all_tensors(self, tables: Sequence[Potentials], cliques: bool = True) -> tuple[torch.Tensor, ...]:
-        """Return the tensors of unary tables, then those of factor tables, in the shapes of those of theta."""
+        """Return the tensors of unary tables, then those of the numbers of factors, in the shapes of those of theta."""
         if self.alone:
             unary = torch.from_numpy(tables[0].unary_flat.reshape(self.shapes[0]))
             return (unary, torch.from_numpy(tables[0].factors_flat.reshape(self.shapes[1]))) if cliques else (unary,)
         half = len(self.counts)
         several = self.tensors([t.unary_flat for t in tables], self.shapes[:half])
-        return *several, *(self.tensors([t.factors_flat for t in tables], self.shapes[half:]) if cliques else ())
+        return *several, *(self.tensors([group_numbers(t) for t in tables], self.shapes[half:]) if cliques else ())
 
     def map(self, function: Callable[[int], Any]) -> list[Any]:
         """Return the results of all examples."""
@@ -137,7 +161,7 @@ class LossTask:
         """Return the value and gradient of example ``k``."""
         setting = self.setting if setting is None else setting
         setting = setting._replace(seed=setting.seed + k) if k else setting
-        return self.objective.value_and_dtheta(theta, self.targets[k], setting)
+        return evaluate(self.objective, theta, self.targets[k], setting)
 
     def gradients(self, tensors: Any) -> list[Potentials]:
         """Return the gradient of each example."""
@@ -146,9 +170,8 @@ class LossTask:
 
     def scaled(self, gradients: list[Potentials], d_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return d_value times the gradient of each example, in its place."""
-        for gradient, scale in zip(gradients, d_values.tolist() if d_values.dim() else [d_values.item()], strict=True):
-            _scale(gradient, scale)
-        return self.tables.all_tensors(gradients)
+        scales = d_values.tolist() if d_values.dim() else [d_values.item()]
+        return self.tables.all_tensors([scaled(*pair) for pair in zip(gradients, scales, strict=True)])
 
     def second(self, k: int, theta: Potentials, direction: np.ndarray) -> tuple[float, Potentials]:
         """Return <gradient, v> and H v of example ``k``, from the gradient at theta + i h v."""
@@ -211,10 +234,10 @@ class LossGradient(torch.autograd.Function):
         task, thetas = ctx.task, ctx.task.tables.thetas(tensors)
         along = _vectors(task.tables, directions)
         found = task.tables.map(lambda k: task.second(k, thetas[k], along[k]))
-        for (_, second), scale in zip(found, d_values.reshape(-1).tolist(), strict=True):
-            _scale(second, scale)
+        scales = d_values.reshape(-1).tolist()
+        seconds = [scaled(second, scale) for (_, second), scale in zip(found, scales, strict=True)]
         dots = torch.tensor([dot for dot, _ in found], dtype=d_values.dtype).reshape(d_values.shape)
-        return None, None, dots, *task.tables.all_tensors([second for _, second in found])
+        return None, None, dots, *task.tables.all_tensors(seconds)
 
 
 @dataclass
@@ -247,17 +270,21 @@ class MarginalsTask:
             found = _unwound(tapes[0], Potentials.from_flat(self.tables.graphs[0], d_unary, d_unary[:0]))
             return self.tables.all_tensors([found.astype(d_unary.dtype)])
         adjoints = _adjoints(self.tables, d_mu)
-        thetas = self.tables.thetas(tensors(), check=False) if tapes is None else []
+        tables = self.tables.kinds is None
+        thetas = [] if tapes is not None and tables else self.tables.thetas(tensors(), check=False)
 
-        def one(k: int) -> Potentials:
+        def example(k: int) -> Potentials:
             found = _unwound(tapes[k], adjoints[k]) if tapes is not None else self.linear(k, thetas[k], adjoints[k]).d_theta
-            return found.astype(adjoints[k].dtype)
+            found = found.astype(adjoints[k].dtype)
+            return found if tables else thetas[k].contract(found)
 
-        return self.tables.all_tensors(self.tables.map(one))
+        return self.tables.all_tensors(self.tables.map(example))
 
     def linear(self, k: int, theta: Potentials, d_mu: Potentials, strategy: Gradient | None = None) -> Outcome:
         """Differentiate <d_mu, mu(theta)>."""
-        model = Conditioned(theta, self.observed[k], self.method)
+        strategy = strategy or self.strategy
+        through = isinstance(self.method, IterativeInference) and strategy.through_engine
+        model = Conditioned(theta if through else theta.written_out(), self.observed[k], self.method)
         d_mu = with_tables(d_mu)
         if model.theta is None:
             return Outcome(0.0, model.expand(None, 0.0), model.expand(None), 0, True)
@@ -267,8 +294,9 @@ class MarginalsTask:
             value = reduced.unary_flat @ mu.unary_flat + reduced.factors_flat @ mu.factors_flat
             return value, reduced
 
-        found = (strategy or self.strategy).differentiate(self.method, model.theta, loss, cliques=True)
-        return found._replace(d_theta=model.expand(found.d_theta, 0.0), mu=model.expand(found.mu, 0.0))
+        found = strategy.differentiate(self.method, model.theta, loss, cliques=True)
+        d_theta = theta.contract(model.expand(found.d_theta, 0.0))
+        return found._replace(d_theta=d_theta, mu=model.expand(found.mu, 0.0))
 
 
 def _unwound(tape: Tape, d_mu: Potentials) -> Potentials:
@@ -292,7 +320,7 @@ class Marginals(torch.autograd.Function):
         found = [task.forward(0, thetas[0])] if task.tables.alone else task.tables.map(lambda k: task.forward(k, thetas[k]))
         ctx.task, ctx.tapes = task, [tape for _, tape in found] if task.taped else None
         ctx.save_for_backward(*tensors)
-        return task.tables.all_tensors([mu for mu, _ in found], task.cliques)
+        return task.tables.marginal_tensors([mu for mu, _ in found], task.cliques)
 
     @staticmethod
     def backward(ctx: Any, *d_mu: torch.Tensor | None) -> Any:
@@ -330,16 +358,16 @@ class MarginalsGradient(torch.autograd.Function):
         adjoints = _adjoints(task.tables, given[: ctx.n], zeros=True)
         along = _vectors(task.tables, directions)
 
-        def one(k: int) -> tuple[Potentials, Potentials]:
+        def example(k: int) -> tuple[Potentials, Potentials]:
             theta = thetas[k]
             moved = theta.like(theta.vector().astype(np.complex128) + 1j * STEP * along[k])
             found = task.linear(k, moved, adjoints[k], Truncated())
             parts = [(part.vector().imag / STEP).astype(theta.dtype) for part in (found.mu, found.d_theta)]
-            return theta.like(parts[0]), theta.like(parts[1])
+            return found.mu.like(parts[0]), theta.like(parts[1])
 
-        found = task.tables.map(one)
-        forward, second = (task.tables.all_tensors([pair[side] for pair in found]) for side in (0, 1))
-        return None, None, None, *forward, *second
+        found = task.tables.map(example)
+        forward = task.tables.marginal_tensors([mu for mu, _ in found])
+        return None, None, None, *forward, *task.tables.all_tensors([second for _, second in found])
 
 
 def refuse_at_convergence(strategy: Gradient | None) -> None:
@@ -370,16 +398,20 @@ def _sum_of_squares(x, y):
     return total
 
 
-def _scale(table: Potentials, scale: Any) -> None:
-    """Multiply in place."""
-    if scale != 1:
-        for flat in (table.unary_flat, table.factors_flat):
-            flat *= scale
-
-
 def _vectors(tables: Tables, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray]:
     """Return one vector per example, laid out as by ``Potentials.vector``."""
-    return [part.vector() for part in _adjoints(tables, tensors, zeros=True)]
+    if tables.kinds is None:
+        return [part.vector() for part in _adjoints(tables, tensors, zeros=True)]
+    half = len(tables.counts)
+    out = []
+    for graph, kinds, u, f in zip(
+        tables.graphs, tables.kinds, tables.rows(tensors[:half]), tables.rows(tensors[half:]), strict=True
+    ):
+        n_unary, n_numbers = table_sizes(graph)
+        if kinds is not None:
+            n_numbers = sum(len(kind.vector()) for kind in kinds)
+        out.append(np.concatenate([np.zeros(n_unary) if u is None else u, np.zeros(n_numbers) if f is None else f]))
+    return out
 
 
 def _adjoints(tables: Tables, tensors: Sequence[torch.Tensor | None], zeros: bool = False) -> list[Potentials]:

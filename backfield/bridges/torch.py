@@ -30,6 +30,7 @@ from backfield.bridges._torch_functions import (
     pick_strategy,
     table_sizes,
 )
+from backfield.bridges._torch_groups import are_groups, read_groups
 from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.gradients import Truncated
@@ -73,6 +74,11 @@ class CRFLayer(torch.nn.Module):
     different graphs come as lists of tensors. Tables of mixed label counts are lists of tensors, as in
     :class:`backfield.Potentials`. Contiguous float32 and float64 tensors on the CPU are not copied; tensors on other
     devices are copied there and back, with a warning.
+
+    Factors may be given by groups, as in :class:`backfield.Potentials`: a :class:`backfield.Tied` of tensors, or a list with
+    one entry (tied, or tables) for each of ``graph.groups``. Tables and scales get gradients; no table per factor is written
+    where inference takes tied groups. In a batch, tables (B, K, L, L) and scales (B, n_factors, K) are each
+    example's own, others are shared. Scales without ``requires_grad`` are data.
 
     Examples
     --------
@@ -236,7 +242,7 @@ class CRFLayer(torch.nn.Module):
             tensors = [tensor.to(torch.float64) for tensor in tensors]
         batch.tables.shapes = [tensor.shape for tensor in tensors]
         different = {id(graph): graph for graph in batch.tables.graphs}.values()
-        batch.tables.watched = all(map(self.inference.sees_bad_numbers, different))
+        batch.tables.watched = batch.tables.kinds is None and all(map(self.inference.sees_bad_numbers, different))
         return batch, tensors
 
     def _listed(self, unary: Sequence[Any], factors: Any) -> tuple[_Batch, Sequence[torch.Tensor]]:
@@ -253,7 +259,11 @@ class CRFLayer(torch.nn.Module):
             for k, (graph, u) in enumerate(zip(graphs, unary, strict=True))
         ]
         found = [part for part, _ in parts]
+        kinds = [part.tables.kinds[0] if part.tables.kinds else None for part in found]
+        marginals = [part.factor_shapes[0] or (-1,) for part in found]
         tables = Tables([part.tables.graphs[0] for part in found], [1] * len(found), self.n_jobs)
+        if any(kinds):
+            tables.read_by(kinds, marginals)
         shapes = [part.unary_shapes[0] for part in found], [part.factor_shapes[0] for part in found]
         tensors = [pair[0] for _, pair in parts] + [pair[1] for _, pair in parts]
         return _Batch(tables, *shapes, found[0].device, batched=True, listed=True), tensors
@@ -274,9 +284,13 @@ class CRFLayer(torch.nn.Module):
         if shape[1:] not in ones or shape[0] == 0:
             wanted = " or ".join(str(one) for one in ones)
             raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; got {shape}.")
-        tables = _expanded(graph, factors, unary, (shape[0],))
-        both = [_on_cpu(unary), _on_cpu(tables)]
         counted = Tables([graph] * shape[0], [shape[0]], self.n_jobs)
+        if are_groups(factors):
+            tables, kinds = read_groups(graph, factors, shape[0])
+            counted.read_by(kinds, [(shape[0], *_factor_shapes(graph)[0])])  # type: ignore[misc]
+        else:
+            tables = _expanded(graph, factors, unary, (shape[0],))
+        both = [_on_cpu(unary), _on_cpu(tables)]
         return _Batch(counted, [shape], [tuple(tables.shape)], unary.device, batched=True), both
 
     def _one(self, graph: Graph, unary: Any, factors: Any, number: int) -> tuple[_Batch, Sequence[torch.Tensor]]:
@@ -288,7 +302,12 @@ class CRFLayer(torch.nn.Module):
             unary_shape = tuple(unary.shape)
         else:
             unary = torch.cat([_tensor(table, "unary").reshape(-1) for table in unary])
-        if uniform is not None:
+        tables = Tables([graph], [1], self.n_jobs)
+        if are_groups(factors):
+            factors, kinds = read_groups(graph, factors, None)
+            tables.read_by(kinds, [uniform or (-1,)])
+            factor_shape, sizes = uniform, (sizes[0], factors.numel())
+        elif uniform is not None:
             factors = _expanded(graph, factors, unary, ())
             factor_shape = tuple(factors.shape)
         else:
@@ -300,7 +319,6 @@ class CRFLayer(torch.nn.Module):
                     f"needs {size}."
                 )
         both = [_on_cpu(unary), _on_cpu(factors)]
-        tables = Tables([graph], [1], self.n_jobs)
         return _Batch(tables, [unary_shape], [factor_shape], unary.device, batched=False), both
 
     def _is_ragged(self, unary: Any) -> bool:
