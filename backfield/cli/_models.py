@@ -59,17 +59,19 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
     return data, lazy_inputs(data, made) if lazy and is_lazy(data.inputs) and data.preprocessing is None else made(data)
 
 
-def predict_both(model: Any, X: Any, cluster: str | None = None) -> Predictions:
+def predict_both(model: Any, X: Any, cluster: str | None = None, tile: int | None = None) -> Predictions:
     """Return labels and marginals."""
     start = time.perf_counter()
-    found = list(predicted(model, X, cluster))
+    found = list(predicted(model, X, cluster, tile))
     return Predictions([labels for labels, _ in found], [p for _, p in found], time.perf_counter() - start)
 
 
-def predicted(model: Any, X: Any, cluster: str | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def predicted(
+    model: Any, X: Any, cluster: str | None = None, tile: int | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield labels and marginals of each example as they come; decoders that give no labels give the likeliest here."""
     with quiet_cluster(cluster):
-        for labels, p in model.predict_each(X, cluster=cluster):
+        for labels, p in model.predict_each(X, cluster=cluster, tile=tile):
             yield (labels if labels.shape == p.shape[:-1] else model.classes_[p.argmax(axis=-1)]), p
 
 

@@ -15,7 +15,9 @@ from backfield.cli._models import CLUSTER_HELP
 if TYPE_CHECKING:
     from backfield.data.format import Data
 
-DATA_HELP = "A folder with images/ and masks/, an .npz, a CoNLL column file, or a packed folder."
+DATA_HELP = (
+    "A folder with images/ and masks/ (PNG, JPEG, NIfTI, TIFF, zarr), an .npz, a CoNLL column file, or a packed folder."
+)
 
 
 class Dtype(StrEnum):
@@ -44,7 +46,9 @@ def fit(
     labels: Annotated[
         int | None, typer.Option(min=2, help="Number of classes, 0 .. N-1; by default those that occur.")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel, filters or l13.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Of pixels: rgb, raw, pixel, filters, l13; of NIfTI, TIFF, zarr: local or raw.")
+    ] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel, contrast (joined by commas), given.")
     ] = None,

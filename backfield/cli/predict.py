@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,10 +25,14 @@ def predict(
     resume: Annotated[bool, typer.Option("--resume", help="Masks: go on after an interruption.")] = False,
     cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
     n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
+    tile: Annotated[
+        int | None,
+        typer.Option(min=1, help="Images, volumes: predict tiles of so many pixels a side; the result is the same."),
+    ] = None,
 ) -> None:
     """Predict labels: PNG masks for images, an .npz for an .npz, a further column for a column file.
 
-    Masks are written as they come.
+    NIfTI, TIFF and zarr get labels in their own format. Masks are written as they come.
     """
     from backfield.atomic import protecting
     from backfield.cli._models import load_model, predict_both, read_for
@@ -37,57 +42,98 @@ def predict(
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=False, lazy=True)
     if read.format.masks:
-        typer.echo(_stream_masks(context, crf, model, read, X, out, proba, resume, cluster))
+        typer.echo(_stream_masks(context, crf, model, read, X, out, proba, resume, cluster, tile))
         return
     if resume:
         raise typer.BadParameter("--resume is for folders of masks; other predictions are one file, written at the end.")
-    found = predict_both(crf, X, cluster)
+    found = predict_both(crf, X, cluster, tile)
     written = read.format.write(out, read, found.labels, found.probabilities if proba else None)
     typer.echo(f"{len(read)} {read.unit[0]}{'s' * (len(read) != 1)} in {found.seconds:.2f} s; wrote {written}")
 
 
 def _stream_masks(
-    context: typer.Context, crf: Any, model: Path, data: Data, X: Any, out: Path, proba: bool, resume: bool, cluster: Any
+    context: typer.Context,
+    crf: Any,
+    model: Path,
+    data: Data,
+    X: Any,
+    out: Path,
+    proba: bool,
+    resume: bool,
+    cluster: Any,
+    tile: int | None,
 ) -> str:
     """Write one mask after the other; those of an earlier run of the same model are kept with ``resume``."""
     import time
 
     from backfield.cli._console import progress_bar
-    from backfield.cli._models import predicted
-    from backfield.data.sequences import select
     from backfield.errors import ClusterError
 
-    _check_folder(data, out)
-    out.mkdir(parents=True, exist_ok=True)
-    marker = out / ".predicting.json"
+    files = [data.format.mask_files(out, data, k, proba) for k in range(len(data))]
+    folder = files[0][0].parent
+    _check_folder(data, out, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = folder / ".predicting.json"
     resume = _begin(marker, model, data, resume)
-    endings = [".png", ".npy"] if proba else [".png"]
-    left = [k for k, name in enumerate(data.names) if not resume or any(not _file(out, name, e).exists() for e in endings)]
+    left = [k for k in range(len(data)) if not resume or not all(path.exists() for path in files[k])]
     start, done = time.perf_counter(), len(data) - len(left)
     try:
         with progress_bar("predicting", sys.stderr.isatty()) as progress:
-            for k, (labels, p) in zip(left, predicted(crf, select(X, left), cluster), strict=True):
-                _write_mask(out, data.names[k], labels, p if proba else None)
+            for _ in _written(crf, data, X, files, left, proba, cluster, tile):
                 done += 1
                 progress(done, len(data))
     except (KeyboardInterrupt, ClusterError) as error:
-        text = f"{done} of {len(data)} masks are in {out}. To go on: {again(context)}"
+        text = f"{done} of {len(data)} masks are in {folder}. To go on: {again(context)}"
         if isinstance(error, ClusterError):
             raise ClusterError(f"{error} {text}") from error
         raise KeyboardInterrupt(f"interrupted; {text}") from None
     marker.unlink(missing_ok=True)
     kept = f" ({len(data) - len(left)} were there)" if len(left) < len(data) else ""
-    written = f"{out}/*.png" + (" and *.npy, (height, width, classes)" if proba else "")
-    return f"{len(data)} image{'s' * (len(data) != 1)}{kept} in {time.perf_counter() - start:.2f} s; wrote {written}"
+    what = data.unit[0]
+    written = " and ".join(_pattern(path, data, folder) for path in files[0]) + ", (..., classes)" * proba
+    return f"{len(data)} {what}{'s' * (len(data) != 1)}{kept} in {time.perf_counter() - start:.2f} s; wrote {written}"
 
 
-def _check_folder(data: Data, out: Path) -> None:
+def _pattern(path: Path, data: Data, folder: Path) -> str:
+    return str(path) if len(data) == 1 else f"{folder}/*{path.name.removeprefix(data.names[0])}"
+
+
+def _written(
+    crf: Any, data: Data, X: Any, files: list[list[Path]], left: list[int], proba: bool, cluster: Any, tile: int | None
+) -> Iterator[None]:
+    """Predict and write examples; those whose files are written by parts are never held as a whole."""
+    from backfield.cli._models import predicted
+    from backfield.data.sequences import select
+
+    if tile is not None and left and data.format.by_parts(files[left[0]]):
+        for k in left:
+            _write_parts(crf, X[k], files[k], cluster, tile)
+            yield
+        return
+    for k, (labels, p) in zip(left, predicted(crf, select(X, left), cluster, tile), strict=True):
+        data.format.write_masks(files[k], data, k, labels, p if proba else None)
+        yield
+
+
+def _write_parts(crf: Any, x: Any, files: list[Path], cluster: Any, tile: int) -> None:
+    from backfield.cli._models import quiet_cluster
+
+    with quiet_cluster(cluster):
+        if len(files) == 1:
+            crf.predict([x], cluster, tile=tile, out=files)
+        else:
+            next(crf.predict_each([x], cluster, tile=tile, out=[files]))
+
+
+def _check_folder(data: Data, out: Path, folder: Path) -> None:
     from backfield.errors import InputError
 
-    if out.exists() and not out.is_dir():
+    if folder == out and out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; masks go into a folder.")
-    if out.resolve() in (data.path.resolve(), *((data.path / name).resolve() for name in ("images", "masks"))):
-        raise InputError(f"{out} holds the data; masks go into another folder, where they overwrite nothing.")
+    if folder.resolve() in ((data.path / name).resolve() for name in ("images", "masks")) or (
+        folder == out and out.resolve() == data.path.resolve()
+    ):
+        raise InputError(f"{folder} holds the data; masks go into another folder, where they overwrite nothing.")
 
 
 def _begin(marker: Path, model: Path, data: Data, resume: bool) -> bool:
@@ -103,20 +149,3 @@ def _begin(marker: Path, model: Path, data: Data, resume: bool) -> bool:
         raise InputError(f"the masks in {marker.parent} are of another model or other data; they cannot be gone on with.")
     marker.write_text(json.dumps(mine))
     return resume
-
-
-def _file(out: Path, name: str, ending: str) -> Path:
-    return out / f"{name}{ending}"
-
-
-def _write_mask(out: Path, name: str, labels: Any, p: Any) -> None:
-    """Write a mask whole or not at all, after its probabilities."""
-    import numpy as np
-
-    from backfield.atomic import replacing
-    from backfield.data.formats import write_mask
-
-    if p is not None:
-        with replacing(_file(out, name, ".npy")) as file:
-            np.save(file, p.astype(np.float32))
-    write_mask(_file(out, name, ".png"), labels)

@@ -131,6 +131,18 @@ class Format:
         """Say where a label is, for messages."""
         return f"{data.names[number]} at {at}"
 
+    def mask_files(self, out: Path, data: Data, number: int, proba: bool) -> list[Path]:
+        """Return the files of an example's labels and, if they are asked for, probabilities; where there are ``masks``."""
+        raise NotImplementedError
+
+    def by_parts(self, files: list[Path]) -> bool:
+        """Whether these files are arrays that are written tile by tile."""
+        return False
+
+    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
+        """Write an example's labels and probabilities to :meth:`mask_files`."""
+        raise NotImplementedError
+
     def write(self, path: Path, data: Data, labels: list[Any], probabilities: list[Any] | None) -> str:
         """Write predictions, with probabilities if they are given; return what was written, in words."""
         raise NotImplementedError

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.atomic import replacing
 from backfield.data.format import Data, Format, Preprocessing
 from backfield.data.formats.columns import read_column_file, write_column_file
-from backfield.data.formats.images import read_image_folder
+from backfield.data.formats.images import read_image_folder, write_mask
 from backfield.data.formats.npz import Arrays, base_keys, read_npz, read_stacked, write_npz
+from backfield.data.formats.stacks import ending_of, files_in
 from backfield.data.packed import is_packed, open_shards
 from backfield.data.pixels import choose_pixels, pixel_inputs
 from backfield.data.samples import GridSample
@@ -35,8 +37,8 @@ class ImageFolder(Format):
     hidden: ClassVar[str] = "255"
 
     def holds(self, path: Path) -> bool:
-        """Whether a path is a folder."""
-        return path.is_dir()
+        """Whether a path is a folder, and not one of stacks."""
+        return path.is_dir() and not ending_of(path) and not files_in(path)
 
     def read(self, path: Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
         """Read the images and their masks."""
@@ -54,6 +56,17 @@ class ImageFolder(Format):
     def place(self, data: Data, number: int, at: tuple[int, ...]) -> str:
         """Name a pixel of a mask."""
         return f"masks/{data.names[number]}, row {at[0]}, column {at[1]}"
+
+    def mask_files(self, out: Path, data: Data, number: int, proba: bool) -> list[Path]:
+        """Return a PNG, and an ``.npy`` of probabilities."""
+        return [out / f"{data.names[number]}{ending}" for ending in (".png", ".npy")[: 1 + proba]]
+
+    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
+        """Write a mask whole or not at all, after its probabilities."""
+        if p is not None:
+            with replacing(files[1]) as file:
+                np.save(file, p.astype(np.float32))
+        write_mask(files[0], labels)
 
 
 class ArrayFile(Format):
@@ -215,6 +228,16 @@ class PackedFolder(Format):
                 "or its training folder."
             )
         return data.inputs
+
+    def mask_files(self, out: Path, data: Data, number: int, proba: bool) -> list[Path]:
+        """Return the files that the data that were packed would have."""
+        assert self.like is not None
+        return self.like.mask_files(out, data, number, proba)
+
+    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
+        """Write masks as for the data that were packed."""
+        assert self.like is not None
+        self.like.write_masks(files, data, number, labels, p)
 
     def write(self, path: Path, data: Data, labels: list[Any], probabilities: list[Any] | None) -> str:
         """Write predictions as arrays."""

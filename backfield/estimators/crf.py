@@ -326,13 +326,17 @@ n_jobs, random_state, verbose
         with using(cluster):
             return Ragged(self._stream(self._predictor().marginals, X))
 
-    def predict_each(self, X: Any, cluster: Any = None, *, tile: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yield labels and marginals of each example in order, as they come; what is yielded is not held."""
+    def predict_each(self, X: Any, cluster: Any = None, *, tile: Any = None, out: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield labels and marginals of each example in order, as they come; what is yielded is not held.
+
+        With ``tile``, ``out`` may list a pair of places for each example (see :meth:`predict`).
+        """
         workers = None if cluster is None else open_cluster(cluster)
         try:
             if tile is not None:
-                yield from self._each_tiled(X, tile, None, workers, labels=True, marginals=True)
+                yield from self._each_tiled(X, tile, out, workers, labels=True, marginals=True)
             else:
+                _refuse_out(out)
                 yield from self._stream(self._predictor().both, X, workers)
         finally:
             if workers is not None:
@@ -359,7 +363,10 @@ n_jobs, random_state, verbose
         if isinstance(outs, str) or not hasattr(outs, "__len__") or len(outs) != len(X):
             raise InputError(f"out must list one array or path for each of the {len(X)} entries of X.")
         for number in range(len(X)):
-            yield answer(X[number], number, (outs[number],) * (labels + marginals), n_jobs, cluster or active())
+            places = outs[number]
+            if places is None or not (labels and marginals):
+                places = (places,) * (labels + marginals)
+            yield answer(X[number], number, tuple(places), n_jobs, cluster or active())
 
     def _stream(self, answer: Any, X: Any, cluster: Any = None) -> Iterator[Any]:
         X = checked_sequence(open_data(X)[0], "X")

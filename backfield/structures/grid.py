@@ -11,6 +11,7 @@ from backfield.data.codecs import Codec, GridCodec
 from backfield.data.format import Format
 from backfield.data.kinds import ImageArrays, ImageFolder
 from backfield.data.samples import GridSample
+from backfield.data.stack_folder import StackFolder
 from backfield.data.windows import Window, read_window
 from backfield.errors import InputError
 from backfield.graph.lattice import axes
@@ -28,7 +29,7 @@ class Grid(Gridded, name="grid"):
     form: ClassVar[str] = "(H, W, F)"
     unit: ClassVar[tuple[str, str]] = ("image", "pixel")
     codec: ClassVar[Codec] = GridCodec()
-    files: ClassVar[tuple[Format, ...]] = (ImageFolder(), ImageArrays())
+    files: ClassVar[tuple[Format, ...]] = (ImageFolder(), ImageArrays(), StackFolder(2))
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is an image: three axes, or labels with two."""

@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.data.format import Format
+from backfield.data.kinds import ArrayFile
+from backfield.data.stack_folder import StackFolder
 from backfield.structures.lattice import Gridded
 
 
@@ -19,6 +22,7 @@ class Volume(Gridded, name="volume"):
     n_axes: ClassVar[int] = 3
     form: ClassVar[str] = "(D, H, W, F)"
     unit: ClassVar[tuple[str, str]] = ("volume", "voxel")
+    files: ClassVar[tuple[Format, ...]] = (ArrayFile(), StackFolder(3))
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a volume: four axes, or labels with three."""

@@ -1,6 +1,5 @@
 """backfield pack, and packed folders for fit, predict and evaluate."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -10,10 +9,10 @@ import pytest
 from PIL import Image
 
 import backfield as bf
+from backfield.data.kinds import ImageFolder
 from tests.cli import test_cli
 from tests.data.files.test_data import image_folder
 
-predict_module = importlib.import_module("backfield.cli.predict")
 QUICK = ["--learner", "lbfgs(max_iter=8)", "--quiet"]
 SENTENCES = "the DT B-NP\ncat NN I-NP\nsat VBD O\n\na DT B-NP\ndog NN I-NP\nran VBD O\n\n" * 4
 
@@ -69,15 +68,15 @@ def test_predictions_are_written_as_they_come_and_gone_on_with(call, folder, tmp
     model, out = tmp_path / "m.bf", tmp_path / "out"
     assert call("fit", folder, *QUICK, "-o", model)[0] == 0
     assert call("predict", model, folder, "-o", tmp_path / "whole", "--proba")[0] == 0
-    real, written = predict_module._write_mask, []
+    real, written = ImageFolder.write_masks, []
 
-    def interrupted(folder, name, *rest):
+    def interrupted(self, files, *rest):
         if len(written) == 2:
             raise KeyboardInterrupt
-        written.append(name)
-        real(folder, name, *rest)
+        written.append(files)
+        real(self, files, *rest)
 
-    monkeypatch.setattr(predict_module, "_write_mask", interrupted)
+    monkeypatch.setattr(ImageFolder, "write_masks", interrupted)
     code, _, err = call("predict", model, folder, "-o", out, "--proba")
     assert code == 130 and "2 of 4 masks are in" in one_line(err) and "--resume" in err
     monkeypatch.undo()
