@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,9 +60,11 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
 
 def predict_both(model: Any, X: Any, cluster: str | None = None, tile: int | None = None) -> Predictions:
     """Return labels and marginals."""
-    start = time.perf_counter()
+    from backfield.kernels.compiling import clock
+
+    start = clock()
     found = list(predicted(model, X, cluster, tile))
-    return Predictions([labels for labels, _ in found], [p for _, p in found], time.perf_counter() - start)
+    return Predictions([labels for labels, _ in found], [p for _, p in found], clock() - start)
 
 
 def predicted(

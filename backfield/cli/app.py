@@ -28,6 +28,7 @@ from backfield.cli.list import list_parts
 from backfield.cli.pack import pack
 from backfield.cli.plugged import Commands
 from backfield.cli.predict import predict
+from backfield.cli.warm import warm
 from backfield.errors import ClusterError, ConvergenceWarning, InputError
 
 #: Name -> function. A new command is one file and one line here; other distributions bring theirs as entry points.
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "infer": infer,
     "list": list_parts,
     "gradcheck": gradcheck,
+    "warm": warm,
 }
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130

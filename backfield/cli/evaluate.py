@@ -101,12 +101,11 @@ def _check_place(report: Path) -> None:
 
 def _judged(path: Path, data: Path, allow_unseen: bool, cluster: str | None, n_jobs: int) -> tuple[Data, Judged]:
     """Score the predictions of a model as they come; none is kept."""
-    import time
-
     import numpy as np
 
     from backfield.cli._models import load_model, predicted, read_for
     from backfield.data.checks import check_classes, classes_of
+    from backfield.kernels.compiling import clock
     from backfield.metrics.tally import Tally
     from backfield.report.gallery import confusions_of
 
@@ -117,7 +116,7 @@ def _judged(path: Path, data: Path, allow_unseen: bool, cluster: str | None, n_j
     classes = np.concatenate([crf.classes_, extra])
     check_classes(read, classes)
     assert read.labels is not None
-    start = time.perf_counter()
+    start = clock()
     order = np.argsort(classes, kind="stable")
     tally = Tally(classes[order])
     errors, confusions = [], []
@@ -126,7 +125,7 @@ def _judged(path: Path, data: Path, allow_unseen: bool, cluster: str | None, n_j
         real, guessed = (_positions(labels, tally.classes) for labels in (truth, guess))
         errors.append(float((real != guessed)[real >= 0].mean()) if (real >= 0).any() else np.nan)
         confusions.append(confusions_of(real, guessed))
-    return read, Judged(path.name, crf, made, X, tally.metrics(), errors, confusions, time.perf_counter() - start)
+    return read, Judged(path.name, crf, made, X, tally.metrics(), errors, confusions, clock() - start)
 
 
 def _compared(judged: list[Judged]) -> dict[str, Any]:

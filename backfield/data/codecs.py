@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from backfield.data.label_sets import LabelSets, has_sets
 from backfield.data.samples import GridSample, Sample
@@ -20,6 +19,9 @@ from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.indices import checked_csr
 from backfield.limits import parse_json
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 Arrays = dict[str, np.ndarray]
 Get = Callable[[str], np.ndarray]
@@ -163,6 +165,8 @@ def encode_csr(key: str, matrix: Any) -> Arrays:
 def decode_csr(key: str, get: Get) -> csr_matrix:
     """Return a sparse matrix from its parts."""
     parts = tuple(get(f"{key}.{name}") for name in ("data", "indices", "indptr"))
+    from scipy.sparse import csr_matrix
+
     matrix = csr_matrix(parts, shape=tuple(int(n) for n in get(f"{key}.shape")), copy=False)
     return checked_csr(matrix, f"{key} of the example")
 

@@ -15,11 +15,18 @@ class Progress:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+        from backfield.kernels.compiling import shown_by
+
         columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
         self.bar = Progress(*columns, console=Console(stderr=True))
         self.task = self.bar.add_task(self.title, total=None)
         self.bar.__enter__()
+        self._lines = shown_by(self._compiling)
+        self._lines.__enter__()
         return self._update
+
+    def _compiling(self, text: str) -> None:
+        self.bar.update(self.task, description=text or self.title)
 
     def _update(self, row: dict[str, Any]) -> None:
         shown = f"objective {row['objective']:.6g}"
@@ -30,6 +37,7 @@ class Progress:
         self.bar.update(self.task, description=shown, completed=row["iteration"], total=row.get("total"))
 
     def __exit__(self, *error: Any) -> None:
+        self._lines.__exit__(*error)
         if error[0] is not None:
             wipe(self.bar)
         self.bar.__exit__(*error)

@@ -14,17 +14,18 @@ state's size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.sparse import bmat, csr_matrix, diags
-from scipy.sparse.linalg import LinearOperator, gmres
 
 from backfield.errors import InputError
 from backfield.gradients.base import Gradient, LossFunction, Outcome, warn_unconverged, with_tables
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Engine, Inference, IterativeInference
 from backfield.inference.message_passing.families import MessagePassing
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _LARGEST_EXPLICIT = 4000
 
@@ -82,6 +83,8 @@ class Implicit(Gradient, name="implicit"):
                 engine.sweep_vjp(state, state.copy(), t, d_state, into)
             return d_state.reshape(-1)
 
+        from scipy.sparse.linalg import LinearOperator, gmres
+
         operator = LinearOperator(
             (state.size, state.size), matvec=lambda z: z - undo(z, engine.adjoint()), dtype=state.dtype
         )
@@ -107,6 +110,8 @@ def _explicit(mu: Potentials, rho: np.ndarray, d_mu: Potentials) -> Potentials:
     values, d_theta = mu.vector(), np.zeros(size)
     some = np.flatnonzero(values > np.finfo(values.dtype).tiny)  # a forbidden entry stays zero
     constraints = constraints[:, some]
+    from scipy.sparse import bmat, diags
+
     curvature = diags(-weight[some] / values[some])
     system = bmat([[curvature, constraints.T], [constraints, None]]).toarray()
     right = np.concatenate([-d_mu.vector()[some], np.zeros(constraints.shape[0])])
@@ -132,4 +137,6 @@ def _local_polytope(graph: Graph) -> csr_matrix:
             entries.append((row + x, n_unary + layout.table_ptr[c] + e, 1.0))
         row += graph.labels[i]
     rows, columns, values = zip(*entries, strict=True)
+    from scipy.sparse import csr_matrix
+
     return csr_matrix((values, (rows, columns)), shape=(row, n_unary + int(layout.table_ptr[-1])))

@@ -149,17 +149,11 @@ def _first_unknown(labels, counts):
     return len(labels)
 
 
-@kernel
-def _first_outside(labels, count):
-    """Do the same for variables of one label count, several at a time."""
-    least, most = labels.dtype.type(0), labels.dtype.type(0)
-    for i in range(len(labels)):
-        least, most = min(least, labels[i]), max(most, labels[i])
-    if least < -1 or most >= count:
-        for i in range(len(labels)):
-            if labels[i] < -1 or labels[i] >= count:
-                return i
-    return len(labels)
+def _first_outside(labels: np.ndarray, count: int) -> int:
+    """Do the same for variables of one label count."""
+    if labels.min(initial=0) >= -1 and labels.max(initial=-1) < count:
+        return len(labels)
+    return int(np.argmax((labels < -1) | (labels >= count)))
 
 
 def _from_rows(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:

@@ -14,7 +14,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.setup import SetupKernel
 
 SCHEDULES = ("auto", "sequential", "lattice", "monotonic", "flooding")
 
@@ -148,7 +148,7 @@ def _next_larger(graph: Graph) -> np.ndarray:
     return out
 
 
-@exact_kernel
+@SetupKernel
 def _breadth_first(scope_ptr, scope, slot_factor, inc_ptr, inc, found):
     """List variables by breadth-first search over the factor graph, component by component."""
     n = len(inc_ptr) - 1

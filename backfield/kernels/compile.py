@@ -5,6 +5,7 @@ Kernels call only functions of their own file or of this one: numba's cache does
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import numba
@@ -14,14 +15,30 @@ import numpy as np
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
 
 
+_njit: Any = numba.njit  # whose types leave options out
+
+
+def compiled_once(function: Any, **options: Any) -> Any:
+    """Compile with numba: cached on disk, without the interpreter lock, with numpy's division."""
+    # Nobody takes the address of a kernel: no wrapper for callers in C is compiled.
+    compiled: Any = _njit(function, cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+    # numba counts the files of a kernel: two processes that save two signatures at once would write one file, and the index
+    # would name it for the wrong one.
+    if compiled is function:  # NUMBA_DISABLE_JIT
+        return compiled
+    file = compiled._cache._cache_file
+    file._data_name = lambda number: f"{file._index_name.removesuffix('.nbi')}.{uuid.uuid4().hex[:12]}.nbc"
+    return compiled
+
+
 def kernel(function: Any) -> Any:
-    """Compile a kernel: cached on disk, without the interpreter lock, with numpy's division."""
-    return numba.njit(function, cache=True, nogil=True, error_model="numpy", fastmath=FAST_MATH)
+    """Compile a kernel whose sums may be reordered."""
+    return compiled_once(function, fastmath=FAST_MATH)
 
 
 def exact_kernel(function: Any) -> Any:
     """Compile a kernel whose sums must be added in the order written (log domain, bounds, sampling)."""
-    return numba.njit(function, cache=True, nogil=True, error_model="numpy")
+    return compiled_once(function)
 
 
 def label_count(n_labels: int) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from numba import types
 from numba.core import cgutils
 from numba.core import config as _config
@@ -21,7 +20,7 @@ from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from backfield.kernels.compile import FAST_MATH
+from backfield.kernels.compile import FAST_MATH, compiled_once
 
 
 class _Joining(Compiler):
@@ -39,7 +38,7 @@ class _Joining(Compiler):
 
 def unrolled_kernel(function: Any) -> Any:
     """Compile a kernel as ``compile.kernel`` does, for loops over a known number of labels."""
-    return numba.njit(function, pipeline_class=_Joining, cache=True, nogil=True, error_model="numpy", fastmath=FAST_MATH)
+    return compiled_once(function, pipeline_class=_Joining, fastmath=FAST_MATH)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[misc]

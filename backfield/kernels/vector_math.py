@@ -15,12 +15,14 @@ Used inside loops over contiguous rows only. Clear the numba cache after an edit
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic, overload
+
+from backfield.kernels.compile import compiled_once
 
 #: Arguments of ``vector_exp`` are clipped to +- this.
 CLIP64, CLIP32 = 700.0, np.float32(80)
@@ -85,7 +87,7 @@ _TWIN = {
 }
 
 # Differs from compile.kernel: sums stay in order, or the rounding constant would cancel.
-_helper = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+_helper = partial(compiled_once, fastmath={"contract"})
 
 
 @intrinsic  # type: ignore[misc]

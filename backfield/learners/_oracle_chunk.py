@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 
 from backfield.energies.oracle_backed import dense
 from backfield.errors import InputError
@@ -20,6 +19,7 @@ from backfield.graph.labeling import factor_entries, one_hot
 from backfield.inference.conditioned import infer_given
 from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
+from backfield.kernels.arrays import is_sparse
 from backfield.learners.base import dot
 from backfield.objectives.base import argmax_labels
 from backfield.objectives.max_margin import margin
@@ -345,7 +345,7 @@ def _fixed(example: Example) -> _Fixed:
 
 def _check_size(features: list[Any], oracle: str, limit: float, share: float) -> None:
     """Refuse sparse rows, such as those of words, that would not fit into memory as an array."""
-    size = sum(x.shape[0] * x.shape[1] * x.dtype.itemsize for x in features if issparse(x))
+    size = sum(x.shape[0] * x.shape[1] * x.dtype.itemsize for x in features if is_sparse(x))
     if size > limit * share:
         n, m = sum(x.shape[0] for x in features), features[0].shape[1]
         raise InputError(

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from backfield.energies.linear import Constant, Linear, Zero
 from backfield.errors import InputError
+from backfield.kernels.arrays import is_sparse
 from backfield.learners.base import project
 from backfield.training.evaluators import Task
 from backfield.training.protocols import HasExamples, Minimisable
@@ -69,7 +69,7 @@ def _blocks(learner: str, task: Task) -> list[Block]:
 
 
 def _check_features(where: str, features: Any, number: int, kind: int) -> None:
-    values = features.data if issparse(features) else features
+    values = features.data if is_sparse(features) else features
     if values.size and values.min() < 0:
         raise InputError(
             f"{where} needs edge features >= 0, but those of type {kind} in example {number} go down to "

@@ -29,6 +29,7 @@ import numpy as np
 
 from backfield.atomic import probe
 from backfield.errors import InputError
+from backfield.kernels.compiling import clock
 from backfield.learners._checkpoint import read_checkpoint, write_checkpoint
 from backfield.objectives import MaxMargin
 from backfield.registry import Component
@@ -266,9 +267,9 @@ class Run:
         self._path: Path | None = None
         self._note = ""
         self._latest: tuple[int, Resumable, Best] | None = None
-        self._began = time.perf_counter()
+        self._began = clock()
         self._saved_once = False
-        self._saved_at = self._began
+        self._saved_at = time.perf_counter()
         self._saved_rows = 0
 
     def open(self, checkpoint: str | PathLike[str] | None, resume: bool, seconds: float, iterations: int) -> Restored | None:
@@ -314,7 +315,7 @@ class Run:
         ``fresh`` starts the patience anew: what is minimised has changed.
         """
         best = self._watch(w, row, fresh)
-        row = {**row, "seconds": time.perf_counter() - self._began}
+        row = {**row, "seconds": clock() - self._began}
         self.trace.append(row)
         self._latest = (len(self.trace), state, best)  # one assignment: an interruption sees all of it or nothing
         self.best = best
@@ -391,7 +392,7 @@ class Run:
             "trace": self.trace[:n_rows],
             "best": best.value,
             "waited": best.waited,
-            "seconds": time.perf_counter() - self._began,
+            "seconds": clock() - self._began,
             "outcome": [ending.converged, ending.message] if ending is not None else None,
         }
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from backfield.errors import InputError
 from backfield.learners._line_search import Trial, wolfe_search
@@ -339,6 +338,8 @@ def feature_metric(problem: Minimisable) -> Metric:
 
 def _solver(curvature: np.ndarray, ridge: float) -> Metric:
     """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter."""
+    from scipy.linalg import cho_factor, cho_solve
+
     matrix = curvature + ridge * np.eye(len(curvature))
     scale = np.sqrt(np.diagonal(matrix))[:, None]
     scale[scale == 0] = 1.0  # a feature that is always 0

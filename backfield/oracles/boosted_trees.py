@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import minimize
 
 from backfield.errors import InputError
 from backfield.oracles._softmax import BiasedLogistic, threads
@@ -255,6 +254,8 @@ def _leaf_values(
 
     # Values are multiplied by the learning rate and other trees follow: the last digits are not worth their passes.
     options = {"maxiter": 30, "gtol": 1e-5, "ftol": 1e-5, "maxcor": 20}
+    from scipy.optimize import minimize
+
     return minimize(loss, np.zeros(n_values), jac=True, method="L-BFGS-B", options=options).x
 
 

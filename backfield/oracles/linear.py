@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import minimize
 
 from backfield.errors import InputError
 from backfield.kernels.compile import kernel
@@ -125,6 +124,8 @@ def fit_weights(rows: Sums, n_features: int, first: np.ndarray, l2: float, max_i
     u = _centred(first) * scale
     options = {"maxiter": max_iter, "gtol": tol, "ftol": 1e-13, "maxcor": 10}
     with threads(1):  # L-BFGS's own products are the same for any number of threads
+        from scipy.optimize import minimize
+
         run = minimize(loss, u.ravel(), jac=True, method="L-BFGS-B", options=options)
     return _centred(run.x.reshape(first.shape) / scale)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from backfield.data.codecs import Codec, TokenCodec, is_tokens
 from backfield.data.format import Format
@@ -17,6 +16,9 @@ from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.structures.base import BlockSize, Instance, Structure
 from backfield.structures.constraints import Rules, rules
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,6 +143,8 @@ def _matrix(sequence: list[Any], names: dict[str, int] | None, separator: str) -
                 values.append(value)
         ptr.append(len(columns))
     try:
+        from scipy.sparse import csr_matrix
+
         return csr_matrix((np.array(values, dtype=np.float64), columns, ptr), shape=(len(sequence), len(names)))
     except (TypeError, ValueError):
         raise InputError("values of features must be numbers or strings.") from None

@@ -11,11 +11,11 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from backfield import __version__
 from backfield.gradients import Truncated
 from backfield.graph import Graph
+from backfield.kernels.arrays import is_sparse
 from backfield.training.evaluators.general import Task
 from backfield.training.examples import Example
 from backfield.training.weights import Ridge
@@ -85,7 +85,7 @@ def _add(digest: Any, value: Any) -> None:
         digest.update(f"({len(value)}".encode())
         for each in value:
             _add(digest, each)
-    elif issparse(value):
+    elif is_sparse(value):
         matrix = value.tocsr()
         _add(digest, (matrix.shape, matrix.indptr, matrix.indices, matrix.data))
     elif isinstance(value, np.ndarray):

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 #: Below this many entries in all no second order is tried.
 CHEAP = 2**16
@@ -142,6 +140,9 @@ def _neighbours(n: int, scopes: Sequence[Sequence[int]]) -> list[set[int]]:
 
 
 def _band_order(neighbours: list[set[int]]) -> list[int]:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     ptr = np.cumsum([0] + [len(near) for near in neighbours])
     index = np.array([u for near in neighbours for u in sorted(near)], dtype=np.int32)
     n = len(neighbours)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
@@ -108,6 +107,8 @@ class Sequence:
     @cached_property
     def log_partition(self) -> float:
         """Return log Z."""
+        from scipy.special import logsumexp
+
         value = float(logsumexp(self.forward[-1]))
         check_possible(value)
         return value
@@ -138,6 +139,8 @@ class Sequence:
             states = _step(states, self.unary[start], self.tables[self.which[start]], masks[0])
         for t in range(start + 1, stop):
             states = _step(states, self.unary[t], self.tables[self.which[t]], masks[t - start])
+        from scipy.special import logsumexp
+
         return float(logsumexp(states + self.backward[stop - 1]) - self.log_partition)
 
     def sample(self, uniform: np.ndarray) -> np.ndarray:

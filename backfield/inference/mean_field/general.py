@@ -145,10 +145,12 @@ def exponentials(log_mu, mu):
 @kernel
 def _largest(layout):
     """Return the largest label count and the largest table."""
-    table = 1
+    labels, table = 1, 1
+    for i in range(len(layout.labels)):  # numpy's max compiles for half a second
+        labels = max(labels, layout.labels[i])
     for c in range(len(layout.table_ptr) - 1):
         table = max(table, layout.table_ptr[c + 1] - layout.table_ptr[c])
-    return layout.labels.max(), table
+    return labels, table
 
 
 # Helpers take whole arrays and offsets: a slice would count references in the innermost loops.

@@ -142,7 +142,9 @@ class EdgeEngine(MessageEngine):
 def shift(theta, rho, out):
     """Write (theta - max) / rho for each table."""
     for c in range(len(theta)):
-        top = theta[c].max()
+        top = theta[c, 0]
+        for e in range(1, theta.shape[1]):
+            top = max(top, theta[c, e])
         scale = out.dtype.type(1 / rho[c])
         for e in range(theta.shape[1]):
             out[c, e] = (theta[c, e] - top) * scale

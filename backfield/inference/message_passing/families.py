@@ -205,13 +205,14 @@ def _demand(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
     A message m(x), which sums to 1, has |log m| <= r + log L with r the largest range that psi has over x alone.
     """
     n = len(var_ptr) - 1
-    product, power, range_of = np.zeros(n), np.zeros(n), np.empty(n)
+    product, power, range_of = np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
         low, high = np.inf, -np.inf
         for a in range(var_ptr[i], var_ptr[i + 1]):
             if theta_u[a] > -np.inf:  # a forbidden label stays zero
                 low, high = min(low, theta_u[a]), max(high, theta_u[a])
         range_of[i] = high - low
+        product[i] = power[i] = 0.0
     message, table = 0.0, 0.0
     for c in range(len(table_ptr) - 1):
         first, last = table_ptr[c], table_ptr[c + 1]
@@ -234,4 +235,9 @@ def _demand(var_ptr, scope_ptr, scope, table_ptr, rho, theta_u, theta_c):
             product[i] += exposure * max(1.0, rho[c])
             power[i] += exposure * rho[c]
         table = max(table, (highest - lowest) / rho[c] + np.log(last - first))
-    return product.max(), (range_of + power).max(), message, table
+    products, around = -np.inf, -np.inf
+    for i in range(n):
+        if not (product[i] >= 0 and range_of[i] + power[i] <= np.inf):
+            return np.nan, np.nan, message, table
+        products, around = max(products, product[i]), max(around, range_of[i] + power[i])
+    return products, around, message, table

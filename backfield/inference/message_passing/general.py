@@ -123,7 +123,9 @@ class GeneralEngine(MessageEngine):
 def _shift(ptr, rho, theta, out):
     """Write (theta - max) / rho for each table."""
     for c in range(len(ptr) - 1):
-        top = theta[ptr[c] : ptr[c + 1]].max()
+        top = theta[ptr[c]]
+        for e in range(ptr[c] + 1, ptr[c + 1]):
+            top = max(top, theta[e])
         scale = out.dtype.type(1 / rho[c])
         for e in range(ptr[c], ptr[c + 1]):
             out[e] = (theta[e] - top) * scale
@@ -208,12 +210,14 @@ def _advance(msg_ptr, first, last, digits):
 def _scratch(layout):
     """Return the largest number of labels of a variable, and of all variables of a factor together, and the arity."""
     scope_ptr, msg_ptr = layout.scope_ptr, layout.msg_ptr
-    together, arity = 1, 1
+    labels, together, arity = 1, 1, 1
+    for i in range(len(layout.labels)):  # numpy's max compiles for half a second
+        labels = max(labels, layout.labels[i])
     for c in range(len(scope_ptr) - 1):
         first, last = scope_ptr[c], scope_ptr[c + 1]
         together = max(together, msg_ptr[last] - msg_ptr[first])
         arity = max(arity, last - first)
-    return layout.labels.max(), together, arity
+    return labels, together, arity
 
 
 @inlined

@@ -25,17 +25,16 @@ Cost per message about 1 ns forward, 3 ns with its adjoint (float64, one core).
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-import numba
 import numpy as np
 
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.message_passing.engine import MessageEngine
 from backfield.inference.schedule import Schedule
-from backfield.kernels.compile import inlined, kernel
+from backfield.kernels.compile import compiled_once, inlined, kernel
 from backfield.kernels.unrolled import small_array
 from backfield.kernels.vector_math import vector_exp, vector_log
 
@@ -261,7 +260,7 @@ def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables, values):
     return largest if np.isfinite(total) else total
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)  # only where NaN does not matter are maxima vectorised
+@partial(compiled_once, fastmath=True)  # only where NaN does not matter are maxima vectorised
 def _top(array):
     largest = array[0]
     for k in range(len(array)):

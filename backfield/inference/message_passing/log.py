@@ -165,7 +165,9 @@ def _message(layout, k, joint, out):
     size = layout.table_ptr[c + 1] - layout.table_ptr[c]
     zero = out.dtype.type(0)
     low = out.dtype.type(-np.inf)
-    top = np.full(count, -np.inf)
+    top = np.empty(count)
+    for x in range(count):
+        top[x] = -np.inf
     for e in range(size):
         x = e // step % count
         if joint[e].real > top[x]:
@@ -183,10 +185,12 @@ def _message(layout, k, joint, out):
 @exact_kernel
 def _largest(layout):
     """Return the largest label count and the largest table."""
-    table = 1
+    labels, table = 1, 1
+    for i in range(len(layout.labels)):  # numpy's max compiles for half a second
+        labels = max(labels, layout.labels[i])
     for c in range(len(layout.table_ptr) - 1):
         table = max(table, layout.table_ptr[c + 1] - layout.table_ptr[c])
-    return layout.labels.max(), table
+    return labels, table
 
 
 @exact_kernel

@@ -19,7 +19,7 @@ from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.inference.engine import Engine
 from backfield.inference.message_passing.families import MessagePassing
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.setup import SetupKernel
 
 _ROUNDS = 20
 #: rho outside of it would leave the range of floats in theta / rho or in powers of messages.
@@ -162,7 +162,7 @@ def is_upper_bound(graph: Graph, rho: np.ndarray) -> bool:
     return bool((rho <= counting_numbers(graph, "trees") + 1e-12).all())
 
 
-@exact_kernel
+@SetupKernel
 def _connect(scope_ptr, scope, root):
     """Give all variables of a connected part the same root."""
     for c in range(len(scope_ptr) - 1):
@@ -183,7 +183,7 @@ def _connect(scope_ptr, scope, root):
         root[i] = a
 
 
-@exact_kernel
+@SetupKernel
 def _grow_forest(scope_ptr, scope, order, n, count):
     """Add factors in the given order while their factor graph stays acyclic; count those taken."""
     parent = np.arange(n)

@@ -11,6 +11,7 @@ root, which is 1 at a fixed point. So
     log Z <= C + sum_c rho_c max_{i in c} max_{x_i} log( sum_{x_c\\i} b_c(x_c) / b_i(x_i) )
 
 which falls to theta·mu + H(mu) as the messages converge. Computed in the log domain: nothing is too small to count.
+numpy, factors of one shape together: it runs once per answer, and a kernel would be the largest to compile.
 Cost: as two sweeps in the log domain.
 """
 
@@ -18,83 +19,79 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield.graph import Potentials
-from backfield.kernels.compile import exact_kernel, log_sum_exp
+from backfield.graph import Graph, Potentials
 
 #: Sums of probabilities below it may have lost digits to underflow.
 _SMALL = 1e-250
+#: Factors at a time.
+_CHUNK = 4096
 
 
 def upper_bound(theta: Potentials, rho: np.ndarray, log_messages: np.ndarray) -> float:
     """Return the bound; ``log_messages`` are flat, one block for each slot, up to a constant each."""
-    layout = theta.graph.layout
-    unary, factors = (part.astype(np.float64, copy=False) for part in (theta.unary_flat, theta.factors_flat))
-    return float(_upper_bound(layout, unary, factors, np.array(rho, dtype=np.float64), log_messages.astype(np.float64)))
+    graph, layout = theta.graph, theta.graph.layout
+    unary, tables = (part.astype(np.float64, copy=False) for part in (theta.unary_flat, theta.factors_flat))
+    rho, l = np.asarray(rho, dtype=np.float64), log_messages.astype(np.float64, copy=False)
+    count = layout.labels[layout.scope]
+    into = np.repeat(layout.var_ptr[layout.scope] - layout.msg_ptr[:-1], count) + np.arange(len(l))
+    belief = unary.copy()  # log b_i, first without its constant
+    np.add.at(belief, into, np.repeat(rho[layout.slot_factor], count) * l)
+    with np.errstate(all="ignore"):  # logs of zero, and 0 / 0 where nothing is possible
+        norm = _norms(layout.var_ptr, belief)
+        total = norm.sum()
+        cavity = np.where(belief[into] == -np.inf, -np.inf, belief[into] - l)
+        log_b = belief[into] - np.repeat(norm[layout.scope], count)
+        for shape, factors in graph.compiled("factors by shape", lambda: _by_shape(graph)):
+            for first in range(0, len(factors), _CHUNK):
+                part = factors[first : first + _CHUNK]
+                places = layout.scope_ptr[part] + np.arange(len(shape))[:, None]
+                joint = tables[layout.table_ptr[part] + np.arange(np.prod(shape))[:, None]] / rho[part]
+                own, excess = _logs(joint.reshape(*shape, -1), layout.msg_ptr[places], cavity, log_b)
+                total += rho[part] @ (own - norm[layout.scope[places]].sum(axis=0) + excess)
+    return float(total)
 
 
-@exact_kernel
-def _upper_bound(layout, theta_u, theta_c, rho, l):
-    low = -np.inf
-    belief = theta_u.copy()  # log b_i, first without its constant
-    for k in range(len(layout.scope)):
-        start, power = layout.var_ptr[layout.scope[k]], rho[layout.slot_factor[k]]
-        for x in range(layout.msg_ptr[k + 1] - layout.msg_ptr[k]):
-            value = l[layout.msg_ptr[k] + x]
-            belief[start + x] = low if value == low else belief[start + x] + power * value
-    norm = np.empty(len(layout.labels))
-    total = 0.0
-    for i in range(len(layout.labels)):
-        norm[i] = log_sum_exp(belief[layout.var_ptr[i] : layout.var_ptr[i + 1]])
-        total += norm[i]
-    size = 1
-    for c in range(len(layout.table_ptr) - 1):
-        size = max(size, layout.table_ptr[c + 1] - layout.table_ptr[c])
-    joint, weight, sums = np.empty(size), np.empty(size), np.empty(layout.labels.max())
-    for c in range(len(layout.table_ptr) - 1):
-        first, size = layout.table_ptr[c], layout.table_ptr[c + 1] - layout.table_ptr[c]
-        for e in range(size):
-            joint[e] = theta_c[first + e] / rho[c]  # log b_c, without its constant
-        for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
-            i = layout.scope[k]
-            start, message, step = layout.var_ptr[i], layout.msg_ptr[k], layout.stride[k]
-            for x in range(layout.labels[i]):
-                value = low if belief[start + x] == low else belief[start + x] - l[message + x]
-                for block in range(x * step, size, layout.labels[i] * step):
-                    for e in range(block, block + step):
-                        joint[e] += value
-        top, own = low, 0.0
-        for e in range(size):
-            top = max(top, joint[e])
-        for e in range(size):
-            weight[e] = np.exp(joint[e] - top)
-            own += weight[e]
-        own = top + np.log(own)
-        largest, around = 0.0, 0.0
-        for k in range(layout.scope_ptr[c], layout.scope_ptr[c + 1]):
-            i = layout.scope[k]
-            count, step, start = layout.labels[i], layout.stride[k], layout.var_ptr[i]
-            around += norm[i]
-            sums[:count] = 0.0
-            for block in range(0, size, count * step):
-                for x in range(count):
-                    for e in range(block + x * step, block + (x + 1) * step):
-                        sums[x] += weight[e]
-            for x in range(count):
-                if belief[start + x] > low:
-                    marginal = top + np.log(sums[x]) if sums[x] > _SMALL else _log_sum(joint, x * step, size, count, step)
-                    largest = max(largest, marginal - own - (belief[start + x] - norm[i]))
-        total += rho[c] * (own - around + largest)
-    return total
+def _by_shape(graph: Graph) -> list[tuple[tuple[int, ...], np.ndarray]]:
+    """Return the factors of each shape of table."""
+    layout, found = graph.layout, []
+    arities = np.diff(layout.scope_ptr)
+    for arity in np.unique(arities):
+        factors = np.flatnonzero(arities == arity)
+        shapes = layout.labels[layout.scope[layout.scope_ptr[factors][:, None] + np.arange(arity)]]
+        each, which = np.unique(shapes, axis=0, return_inverse=True)
+        found += [(tuple(shape.tolist()), factors[which.reshape(-1) == k]) for k, shape in enumerate(each)]
+    return found
 
 
-@exact_kernel
-def _log_sum(joint, first, size, count, step):
-    """Return the log of the sum of exp(joint) over the entries of one label, with its own largest term taken out."""
-    top, total = -np.inf, 0.0
-    for block in range(first, size, count * step):
-        for e in range(block, block + step):
-            top = max(top, joint[e])
-    for block in range(first, size, count * step):
-        for e in range(block, block + step):
-            total += np.exp(joint[e] - top) if top > -np.inf else 0.0
-    return top + np.log(total) if top > -np.inf else top
+def _norms(var_ptr: np.ndarray, belief: np.ndarray) -> np.ndarray:
+    """Return the log of the sum of exp(belief) of each variable."""
+    top = np.maximum.reduceat(belief, var_ptr[:-1])
+    sums = np.add.reduceat(np.exp(belief - np.repeat(top, np.diff(var_ptr))), var_ptr[:-1])
+    return np.where(top == -np.inf, -np.inf, top + np.log(sums))
+
+
+def _logs(joint: np.ndarray, messages: np.ndarray, cavity: np.ndarray, log_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log of the sum of b_c, without its constant, and max_i max_{x_i} log(b_c(x_i) / b_i(x_i)).
+
+    ``joint`` is theta_c / rho_c with the factors along its last axis, ``messages`` (arity, factors) where theirs begin.
+    """
+    axes = tuple(range(joint.ndim - 1))
+    entries = [messages[p] + np.arange(joint.shape[p])[:, None] for p in axes]
+    for p in axes:
+        joint += np.expand_dims(cavity[entries[p]], [a for a in axes if a != p])
+    top = joint.max(axis=axes)
+    weight = np.exp(joint - top)
+    own = top + np.log(weight.sum(axis=axes))
+    excess = np.zeros_like(own)
+    for p in axes:
+        others = tuple(a for a in axes if a != p)
+        sums = weight.sum(axis=others)
+        marginal = top + np.log(sums)
+        if (sums <= _SMALL).any():  # with the largest term of each label taken out
+            high = joint.max(axis=others)
+            apart = high + np.log(np.exp(joint - np.expand_dims(high, others)).sum(axis=others))
+            marginal = np.where(sums > _SMALL, marginal, np.where(high == -np.inf, -np.inf, apart))
+        possible = log_b[entries[p]] > -np.inf
+        ratio = np.where(possible, marginal - own - log_b[entries[p]], 0)
+        excess = np.maximum(excess, ratio.max(axis=0))
+    return own, excess

@@ -125,12 +125,13 @@ class GeneralEngine(SmoothedEngine):
 @exact_kernel
 def _largest(layout):
     """Return the largest degree, label count and table."""
-    table, degree = 1, 1
+    table, degree, labels = 1, 1, 1
     for c in range(len(layout.table_ptr) - 1):
         table = max(table, layout.table_ptr[c + 1] - layout.table_ptr[c])
-    for i in range(len(layout.labels)):
+    for i in range(len(layout.labels)):  # numpy's max compiles for half a second
+        labels = max(labels, layout.labels[i])
         degree = max(degree, layout.inc_ptr[i + 1] - layout.inc_ptr[i])
-    return degree, layout.labels.max(), table
+    return degree, labels, table
 
 
 # Tables are walked as (blocks, labels of a slot, step) and by "while": neither the label of an entry nor the length of a

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import issparse, vstack
 
 from backfield.graph.chains import stack, tied_order_two
 from backfield.graph.labeling import Labeling
+from backfield.kernels.arrays import is_sparse
 from backfield.objectives import Target
 from backfield.objectives.base import is_complete
 from backfield.structures.constraints import Forbidden
@@ -107,5 +107,10 @@ def _joined(parts: list[Rows | None], start: int) -> Rows | None:
     features = [rows.features for rows in parts if rows is not None]
     if not features:
         return None
-    joined = vstack(features, format="csr") if issparse(features[0]) else np.concatenate(features)
+    if is_sparse(features[0]):
+        from scipy.sparse import vstack
+
+        joined = vstack(features, format="csr")
+    else:
+        joined = np.concatenate(features)
     return Rows(slice(start, start + joined.shape[0]), joined)

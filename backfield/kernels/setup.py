@@ -1,0 +1,31 @@
+"""Kernels that set up: interpreted while there is little to do, compiled when there is more."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from backfield.kernels.compile import exact_kernel
+
+#: Numbers that a kernel is given before it is compiled: some milliseconds of interpreted work.
+_PATIENCE = 5000
+
+
+class SetupKernel:
+    """A kernel of whole numbers that is interpreted at first: compiling or loading it would take longer than its work.
+
+    For orders and index arrays of graphs, which are the same to the bit either way.
+    """
+
+    def __init__(self, function: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.kernel = function, exact_kernel(function)
+        self.work = 0
+
+    def __call__(self, *args: Any) -> Any:
+        """Run on the arguments."""
+        if self.work <= _PATIENCE:
+            self.work += sum(arg.size for arg in args if isinstance(arg, np.ndarray))
+        return (self.kernel if self.work > _PATIENCE else self.function)(*args)
