@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from backfield.estimators import CRF as CRF
     from backfield.estimators import ChainCRF as ChainCRF
     from backfield.estimators import Classifier as Classifier
+    from backfield.estimators import DenseCRF as DenseCRF
     from backfield.estimators import GraphCRF as GraphCRF
     from backfield.estimators import GridCRF as GridCRF
     from backfield.estimators import GridSample as GridSample
@@ -46,6 +47,7 @@ _HOMES = {
         "CRF",
         "ChainCRF",
         "Classifier",
+        "DenseCRF",
         "GraphCRF",
         "GridCRF",
         "GridSample",

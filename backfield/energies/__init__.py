@@ -1,6 +1,7 @@
 """features, w -> theta."""
 
 from backfield.energies.base import Energy as Energy
+from backfield.energies.given import Given as Given
 from backfield.energies.linear import Constant as Constant
 from backfield.energies.linear import Linear as Linear
 from backfield.energies.linear import Zero as Zero

@@ -11,7 +11,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -313,7 +313,7 @@ class Assembler:
             if self.learned.rules is not None:
                 self.learned.rules.check(target.labeling, self.learned.classes.values)
         self.settings.objective.admit(target)
-        return Example(example.graph, example.unary, example.factors, target, float(weight), example.forbidden)
+        return replace(example, target=target, weight=float(weight))
 
     def example(self, sample: Instance, number: int, x: Any = None) -> Example:
         """Return an example without labels."""
@@ -323,7 +323,7 @@ class Assembler:
                 x = self._features(sample)
             rules = self.learned.rules
             forbidden = None if rules is None else rules.of(sample.n_variables)
-            return Example(graph, *self._rows(sample, graph, x), forbidden=forbidden)
+            return Example(graph, *self._rows(sample, graph, x), forbidden=forbidden, kernels=sample.kernels)
 
     def _features(self, sample: Instance) -> Any:
         x = node_features(sample, self.settings.dtype)

@@ -17,6 +17,7 @@ from backfield.energies import ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import InputError
 from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
+from backfield.estimators._guard import Guard
 from backfield.estimators._progress import Progress
 from backfield.estimators._settings import Settings, part_of
 from backfield.learners import Incremental, Learner
@@ -104,9 +105,15 @@ def fit(
             return callback(iteration, w, row)
 
     options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
+    problem = ready.problem
+    guard = Guard.of(problem, ready.learned.layout, w, held_out)
+    if guard is not None:
+        w = guard.learn(learner, w, settings.seed)
+        problem = problem.with_fixed_scales()
     with Progress(repr(learner)) if settings.params["verbose"] else nullcontext() as progress:
-        result = learner.fit(ready.problem, w, seed=settings.seed, progress=progress, **options)
-    return Fitted(ready.learned, result.w, result.trace, result.converged, result.message)
+        result = learner.fit(problem, w, seed=settings.seed, progress=progress, **options)
+    w, found = (result.w, "") if guard is None else guard.choose(result.w)
+    return Fitted(ready.learned, w, result.trace, result.converged, result.message + found)
 
 
 def make_problem(
@@ -133,12 +140,12 @@ def start_weights(
         return given.copy()
     if start not in ("independent", "zero", "random"):
         raise InputError(f"start must be 'independent', 'zero', 'random' or weights, got {start!r}.")
-    if settings.learner.own_start or w.any():  # a network starts from what it is
+    if settings.learner.own_start or layout.uncoupled(w).any():  # a network starts from what it is
         return w
     if start == "random":
-        return np.random.default_rng(settings.seed).normal(size=len(w))
-    if start == "independent" and any(block.stop > block.start for block in layout.factors):
-        return _independent(settings, examples, layout, labelled, n_chunks)
+        return w + np.random.default_rng(settings.seed).normal(size=len(w))
+    if start == "independent" and any(block.stop > block.start for block in [*layout.factors, *layout.kernels]):
+        return w + _independent(settings, examples, layout, labelled, n_chunks)
     return w
 
 
@@ -259,6 +266,8 @@ def _layout(settings: Settings, survey: Survey, pairs: Pairs, classes: Classes) 
     for block in survey.types("factor"):
         width = block.n_features
         layout.add("factors", settings.energy("pairwise"), width, _n_outputs(block, classes), intercept or width == 0)
+    for energy in settings.structure.kernel_energies():
+        layout.add("kernels", energy, 0, len(classes), False)
     return layout
 
 

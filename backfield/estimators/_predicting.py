@@ -36,7 +36,7 @@ class Predictor:
         layout, settings = self.assembler.learned.layout, self.assembler.settings
         theta = layout.theta(self.weights, self.assembler.example(sample, number), settings.dtype)
         layout.forget()
-        return theta
+        return theta.with_kernels([kernel for kernel in theta.kernels if kernel.matrix.any()]) if theta.kernels else theta
 
     def sample(self, x: Any, number: int = 0) -> Instance:
         """Return the instance of an entry of X."""

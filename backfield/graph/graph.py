@@ -96,7 +96,7 @@ class Graph:
     #: Name and number of factors of each group, where there is more than one.
     _group_sizes: tuple[tuple[str, int], ...] | None = None
 
-    def __init__(self, labels: Sequence[int], factors: Iterable[Sequence[int]] = ()) -> None:
+    def __init__(self, labels: Sequence[int] | np.ndarray, factors: Iterable[Sequence[int]] = ()) -> None:
         counts = _label_counts(labels)
         try:
             listed = list(factors)

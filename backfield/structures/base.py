@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -64,6 +64,8 @@ class Instance:
         As in :class:`backfield.Sample`.
     graph : Graph, optional
         Where X brings its own graph.
+    kernels : list of Points
+        What each kernel over all pairs sees of the variables.
     """
 
     shape: tuple[int, ...]
@@ -76,6 +78,7 @@ class Instance:
     weights: Any = None
     outputs: Any = None
     graph: Graph | None = None
+    kernels: list[Any] = field(default_factory=list)
 
     @property
     def n_variables(self) -> int:
@@ -109,6 +112,8 @@ class Structure(Component):
     n_axes: ClassVar[int] = 0
     #: How an entry of X lies in a shard.
     codec: ClassVar[Codec] = ArrayCodec()
+    #: Files are of this structure where nobody names one.
+    claims_files: ClassVar[bool] = True
     #: Which files hold examples; packed folders always do.
     files: ClassVar[tuple[Format, ...]] = (ArrayFile(),)
 
@@ -141,6 +146,10 @@ class Structure(Component):
         nodes = _blocks("node", sample.node_types, sample.n_variables, sample.node_features, 1)
         factors = _blocks("factor", sample.factor_types, sample.n_factors, sample.factor_features, self.arity)
         return nodes, factors
+
+    def kernel_energies(self) -> list[Any]:
+        """Return what holds the weights of each kernel over all pairs; none in most structures."""
+        return []
 
     def flat(self, y: Any, sample: Instance) -> np.ndarray | LabelSets:
         """Return the labels: (n,) values, an (n, L) mask of allowed labels or probabilities, or sets of values."""

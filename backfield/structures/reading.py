@@ -8,7 +8,7 @@ from pathlib import Path
 from backfield.data.format import Data, Format, Preprocessing
 from backfield.data.kinds import COLUMN_ENDINGS, ArrayFile, PackedFolder, listed_keys
 from backfield.errors import InputError
-from backfield.registry import get, names
+from backfield.registry import get, lookup, names
 from backfield.structures.base import Structure
 
 
@@ -40,7 +40,7 @@ def read_data(
         return _packed(path, with_labels, structure)
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder.")
-    found = _find(path, names("structures") if structure is None else [structure])
+    found = _find(path, _claimants() if structure is None else [structure])
     if found is None:
         raise _unknown(path, structure)
     part, form = found
@@ -54,13 +54,18 @@ def other_unit(path: str | Path, wanted: Structure) -> str | None:
     if PackedFolder().holds(path):
         part: Structure = get("structures", PackedFolder().read(path, with_labels=False).structure)
         return None if part.name == wanted.name else part.unit[0]
-    found = _find(path, [repr(wanted), *names("structures")]) if path.exists() else None
+    found = _find(path, [repr(wanted), *_claimants()]) if path.exists() else None
     return None if found is None or found[0].name == wanted.name else (found[1].unit or found[0].unit)[0]
 
 
 def choose_preprocessing(data: Data, features: str | None = None, edges: str | None = None) -> Preprocessing:
     """Decide how features are made of training data; what is not asked for is chosen by the form of the data."""
     return data.format.choose(data, features, edges)
+
+
+def _claimants() -> list[str]:
+    """Return the structures that files may be of, where nobody names one."""
+    return [name for name in names("structures") if lookup("structures", name).claims_files]  # type: ignore[attr-defined]
 
 
 def _find(path: Path, among: list[str]) -> tuple[Structure, Format] | None:
@@ -90,7 +95,7 @@ def _other(path: Path, part: Structure, wanted: str) -> InputError:
 
 
 def _unknown(path: Path, structure: str | None) -> InputError:
-    other = None if structure is None else _find(path, names("structures"))
+    other = None if structure is None else _find(path, _claimants())
     if other is not None and structure is not None:
         return _other(path, other[0], structure)
     ending = path.suffix.lower()

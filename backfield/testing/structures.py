@@ -13,7 +13,7 @@ import numpy as np
 
 from backfield.data.packed import write_shards
 from backfield.errors import InputError
-from backfield.estimators import CRF
+from backfield.estimators.crf import estimator_for
 from backfield.estimators.model_file import load
 from backfield.graph import Graph
 from backfield.structures.base import Instance, checked_features, checked_types
@@ -158,7 +158,8 @@ def packing(structure: Any, X: list[Any], y: list[Any]) -> None:
 def _arrays(sample: Instance) -> dict[str, Any]:
     """Return everything that an instance holds, copied."""
     found = {key: np.array(value.toarray() if hasattr(value, "toarray") else value) for key, value in vars(sample).items()
-             if key not in ("shape", "graph") and value is not None}  # fmt: skip
+             if key not in ("shape", "graph", "kernels") and value is not None}  # fmt: skip
+    found |= {f"kernel {k}": points.features.copy() for k, points in enumerate(sample.kernels)}
     return {"shape": sample.shape, "graph": sample.graph, **found}
 
 
@@ -170,10 +171,10 @@ def _same(one: dict[str, Any], other: dict[str, Any], what: str) -> None:
 
 
 def fitting(structure: Any, X: list[Any], y: list[Any]) -> None:
-    """``bf.CRF(structure=...)`` learns, also with a hidden label, and predicts known labels of the shape of y."""
+    """The structure's estimator learns, also with a hidden label, and predicts known labels of the shape of y."""
     hidden = y[0].copy()
     hidden.flat[0] = "" if hidden.dtype.kind == "U" else -1
-    crf = CRF(structure=structure, learner=LEARNER).fit([*X, X[0]], [*y, hidden])
+    crf = estimator_for(repr(structure), learner=LEARNER).fit([*X, X[0]], [*y, hidden])
     require(np.isfinite(crf.weights_).all(), "weights that are not finite")
     for labels, found, p in zip(y, crf.predict(X), crf.predict_proba(X), strict=True):
         require(np.shape(found) == labels.shape, f"predictions of shape {np.shape(found)} for labels {labels.shape}")
@@ -186,7 +187,7 @@ def fitting(structure: Any, X: list[Any], y: list[Any]) -> None:
 
 def saving(structure: Any, X: list[Any], y: list[Any]) -> None:
     """A model that is saved and loaded has the structure and predicts the same; so does one that is pickled."""
-    crf = CRF(structure=structure, learner=LEARNER).fit(X, y)
+    crf = estimator_for(repr(structure), learner=LEARNER).fit(X, y)
     with tempfile.TemporaryDirectory() as folder:
         crf.save(Path(folder) / "model.bf")
         loaded = load(Path(folder) / "model.bf")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from backfield.graph import Graph
 from backfield.objectives import Target
 from backfield.structures.constraints import Forbidden
+from backfield.structures.kernel_specs import Points
 
 
 class Rows(NamedTuple):
@@ -29,6 +30,7 @@ class Example:
     target: Target | None = None
     weight: float = 1.0
     forbidden: Forbidden | None = None
+    kernels: list[Points] = field(default_factory=list)  # what each kernel over all pairs sees
 
     @property
     def n_labelled(self) -> int:

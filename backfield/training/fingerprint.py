@@ -24,7 +24,8 @@ from backfield.training.weights import Ridge
 def example_digests(task: Task, number: int) -> tuple[str, str, str, str]:
     """Return digests of one example: graph and features, labels, weights, constraints."""
     example = task.examples[number]
-    rows = [None if rows is None else (rows.index, rows.features) for rows in (*example.unary, *example.factors)]
+    rows: list[Any] = [None if rows is None else (rows.index, rows.features) for rows in (*example.unary, *example.factors)]
+    rows += [tuple(points) for points in example.kernels]
     target = example.target
     if target is None:
         return _digest(_graph(example.graph), rows), _digest(None), _digest(example.weight), _forbidden(example)

@@ -180,6 +180,13 @@ class Problem:
         other.penalty = self.penalty.times(ridge)
         return other
 
+    def with_fixed_scales(self) -> Problem:
+        """Return the same problem, in which the bandwidths of kernels stay where they are: smooth, and cheaper."""
+        layout = self.task.layout
+        other = self._with(dataclasses.replace(self.task, layout=layout.with_fixed_scales()))
+        other.penalty = self.penalty.without(layout.scale_weights)
+        return other
+
     def minimising(self, objective: Objective) -> Problem:
         """Return the problem of another objective over the same examples, through the same inference."""
         setting = self.task.setting
@@ -251,7 +258,7 @@ def _grams(evaluator: Evaluator, numbers: np.ndarray) -> list[np.ndarray | None]
     blocks = evaluator.task.layout.blocks
     total: list[np.ndarray | None] = [None] * len(blocks)
     for example in (evaluator.task.examples[number] for number in numbers):
-        rows = zip(blocks, [*example.unary, *example.factors], strict=True)
+        rows = zip(blocks, [*example.unary, *example.factors, *example.kernels], strict=True)
         total = _add_grams(total, [part and block.energy.gram(part.features, block.intercept) for block, part in rows])
     return total
 

@@ -9,7 +9,7 @@ of variables and another for those of factors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from backfield.energies import Energy
 from backfield.errors import InputError
-from backfield.graph import Graph, Potentials, Tied
+from backfield.graph import Graph, Kernel, Potentials, Tied
 from backfield.inference.exact.tied_chains import starts_in
 from backfield.training.examples import Example, Rows
 
@@ -25,7 +25,7 @@ from backfield.training.examples import Example, Rows
 class Block(NamedTuple):
     """The weights of one type of variable or factor: ``w[start:stop]``."""
 
-    energy: Energy
+    energy: Any  # an Energy
     n_features: int
     n_outputs: int
     intercept: bool
@@ -44,9 +44,10 @@ class WeightLayout:
     unary: list[Block] = field(default_factory=list)
     factors: list[Block] = field(default_factory=list)
     n_weights: int = 0
+    kernels: list[Block] = field(default_factory=list)
 
     def add(self, kind: str, energy: Energy, n_features: int, n_outputs: int, intercept: bool) -> None:
-        """Append a block of ``unary`` or ``factors``."""
+        """Append a block of ``unary``, ``factors`` or ``kernels``."""
         stop = self.n_weights + energy.n_weights(n_features, n_outputs, intercept)
         getattr(self, kind).append(Block(energy, n_features, n_outputs, intercept, self.n_weights, stop))
         self.n_weights = stop
@@ -74,12 +75,19 @@ class WeightLayout:
         groups = self._tied_groups(w, example, dtype)
         if example.forbidden is not None:
             unary[example.forbidden.unary] = -np.inf
+        kernels = self._kernel_groups(w, example, dtype)
         if groups is not None:
-            return Potentials.from_groups(graph, unary, groups)
+            return Potentials.from_groups(graph, unary, [*groups, *kernels])
         factors = _assemble(self.factors, w, example.factors, _rows_of(graph, "factors"), dtype)
         if example.forbidden is not None:
             factors[_forbidden_entries(graph, example.forbidden.table)] = -np.inf
-        return Potentials.from_flat(graph, unary, factors)
+        theta = Potentials.from_flat(graph, unary, factors)
+        return theta.with_kernels(kernels) if kernels else theta
+
+    def _kernel_groups(self, w: np.ndarray, example: Example, dtype: Any) -> list[Kernel]:
+        """Return the kernels over all pairs of an example; one that couples nothing has a gradient all the same."""
+        pairs = zip(self.kernels, example.kernels, strict=True) if example.kernels else ()
+        return [b.energy.group(w[b.start : b.stop], *points, b.n_outputs, dtype) for b, points in pairs]
 
     def _tied_groups(self, w: np.ndarray, example: Example, dtype: Any) -> list[Tied] | None:
         """Return a tied group for each group of the graph, where each is the rows of one block; else None."""
@@ -101,8 +109,28 @@ class WeightLayout:
 
     @property
     def blocks(self) -> list[Block]:
-        """All blocks: of variables, then of factors."""
-        return [*self.unary, *self.factors]
+        """All blocks: of variables, then of factors, then of kernels."""
+        return [*self.unary, *self.factors, *self.kernels]
+
+    def with_fixed_scales(self) -> WeightLayout:
+        """Return the same weights, of which the bandwidths of kernels do not move."""
+        kernels = [block._replace(energy=block.energy.freeze()) for block in self.kernels]
+        return replace(self, kernels=kernels)
+
+    @property
+    def scale_weights(self) -> np.ndarray:
+        """Which weights are those of the bandwidths of kernels."""
+        out = np.zeros(self.n_weights, dtype=bool)
+        for block in self.kernels:
+            out[block.start : block.stop][block.energy.scale_weights(block.n_outputs)] = True
+        return out
+
+    def uncoupled(self, w: np.ndarray) -> np.ndarray:
+        """Return the weights with kernels that couple nothing."""
+        w = w.copy()
+        for block in self.kernels:
+            w[block.start : block.stop] = 0
+        return w
 
     def start(self) -> np.ndarray:
         """Return the weights to start from: zero, or those that a network has."""
@@ -120,6 +148,11 @@ class WeightLayout:
     def vjp(self, example: Example, d_theta: Potentials, w: np.ndarray | None = None) -> np.ndarray:
         """Return d_w from d_theta, of tables or tied as :meth:`theta`; without ``w``, energies must be linear in it."""
         d_w = np.zeros(self.n_weights)
+        for block, points, group in zip(self.kernels, example.kernels, d_theta.kernels, strict=False):
+            assert w is not None
+            own = w[block.start : block.stop]
+            d_w[block.start : block.stop] = block.energy.group_vjp(own, group, points.widths, block.n_outputs)
+        d_theta = d_theta.without_kernels()
         todo = [(self.unary, example.unary, "unary", d_theta.unary_flat)]
         if d_theta.has_tables_only:
             todo.append((self.factors, example.factors, "factors", d_theta.factors_flat))
@@ -244,7 +277,7 @@ class Ridge:
         if not isinstance(l2, dict):
             return cls(float(l2), layout.n_weights)
         r = np.zeros(layout.n_weights)
-        for kind, blocks in (("unary", layout.unary), ("pairwise", layout.factors)):
+        for kind, blocks in (("unary", layout.unary), ("pairwise", [*layout.factors, *layout.kernels])):
             for block in blocks:
                 r[block.start : block.stop] = l2.get(kind, 0.0)
         return cls(r, layout.n_weights)
@@ -257,6 +290,10 @@ class Ridge:
     def each(self) -> np.ndarray:
         """Return r of every weight."""
         return np.broadcast_to(np.asarray(self.r, dtype=np.float64), self.n_weights)
+
+    def without(self, weights: np.ndarray) -> Ridge:
+        """Return the penalty of all but some weights."""
+        return Ridge(np.where(weights, 0.0, self.each()), self.n_weights)
 
     def times(self, factor: float) -> Ridge:
         """Return the penalty times a factor."""

@@ -32,7 +32,10 @@ def test_decoder(name):
     testing.check_decoder(name)
 
 
-@pytest.mark.parametrize("name", ["linear", "constant", "zero", "plus_minus", "potts"])  # others need modules or labels
+ENERGIES = ["linear", "constant", "zero", "plus_minus", "potts", "given"]  # others need modules or labels
+
+
+@pytest.mark.parametrize("name", ENERGIES)
 def test_energy(name):
     testing.check_energy(name)
 
@@ -71,6 +74,7 @@ VOLUMES = [RNG.normal(size=size) for size in ((2, 3, 4, 2), (2, 3, 4, 2), (3, 1,
 EXAMPLES = {
     "grid(neighbours=8, contrast=True)": [IMAGES],
     "volume": [VOLUMES],
+    "dense": [IMAGES, VOLUMES],
     "volume(neighbours=18, spacing=(1, 1, 5), contrast=True)": [VOLUMES],
     "volume(offsets=[(0, 0, 1), (1, 0, -1)])": [[volume[..., 0] for volume in VOLUMES]],
     "grid": [IMAGES, [bf.GridSample(image, *edges(image)) for image in IMAGES]],

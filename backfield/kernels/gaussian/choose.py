@@ -106,7 +106,8 @@ class GridPoints(Separable):
             raise InputError("filter='grid' needs the points of a regular grid, row by row; use filter='lattice'.")
         self.axes = axes
         steps = np.abs(axes.steps)
-        super().__init__(axes.shape, np.maximum(sigma[list(axes.columns)] / steps, 1e-3), dtype)
+        # Learned bandwidths jump where a tap is added: beyond 5 bandwidths by 4e-6.
+        super().__init__(axes.shape, np.maximum(sigma[list(axes.columns)] / steps, 1e-3), dtype, cut=5.0)
 
     def bandwidths_vjp(self, d: Collector) -> np.ndarray:
         """Return the adjoint of the bandwidths, one for each column of the features."""

@@ -1,0 +1,79 @@
+"""``pydensecrf.utils``: unary energies from labels and probabilities, features of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+
+
+def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: bool = True) -> np.ndarray:
+    """Return costs (labels, variables) of a map of labels that are right with probability ``gt_prob``.
+
+    With ``zero_unsure``, 0 means that nothing is known, and labels are 1 .. n_labels.
+    """
+    if not 0 < gt_prob < 1:
+        raise InputError(f"gt_prob must be within (0, 1), got {gt_prob!r}.")
+    flat = np.asarray(labels).reshape(-1)
+    wrong = -np.log((1.0 - gt_prob) / (n_labels - 1))
+    out = np.full((n_labels, len(flat)), wrong, dtype=np.float32)
+    out[flat - 1 if zero_unsure else flat, np.arange(len(flat))] = -np.log(gt_prob)
+    if zero_unsure:
+        out[:, flat == 0] = -np.log(1.0 / n_labels)
+    return out
+
+
+def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None = 1e-5) -> np.ndarray:
+    """Return costs (labels, variables) of probabilities whose first axis is the labels.
+
+    ``scale`` mixes them with uniform ones: its share is theirs. They are kept above ``clip``.
+    """
+    p = np.asarray(sm)
+    if scale is not None:
+        if not 0 < scale <= 1:
+            raise InputError(f"scale must be within (0, 1], got {scale!r}.")
+        p = scale * p + (1 - scale) / p.shape[0]
+    if clip is not None:
+        p = np.clip(p, clip, 1.0)
+    return -np.log(p).reshape(p.shape[0], -1).astype(np.float32)
+
+
+def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> np.ndarray:
+    """Return positions on a grid divided by their bandwidths: (axes, variables)."""
+    return _mesh(sdims, shape).reshape(len(sdims), -1)
+
+
+def create_pairwise_bilateral(sdims: Sequence[float], schan: Any, img: Any, chdim: int = -1) -> np.ndarray:
+    """Return positions and channels of an image divided by their bandwidths: (axes + channels, variables).
+
+    ``chdim`` is the axis of the channels; -1: there is none, the image has one channel.
+    """
+    image = np.asarray(img)
+    channels = (image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)).astype(np.float32)
+    scales = np.full(len(channels), schan) if isinstance(schan, Number) else np.asarray(schan)
+    if scales.shape != (len(channels),):
+        raise InputError(f"schan must be a number or one for each of {len(channels)} channels, got {schan!r}.")
+    channels = channels / scales.astype(np.float32).reshape(-1, *[1] * (channels.ndim - 1))
+    features = np.concatenate([_mesh(sdims, channels.shape[1:]), channels])
+    return features.reshape(len(features), -1)
+
+
+def compute_unary(labels: Any, M: int, GT_PROB: float = 0.5) -> np.ndarray:
+    """Return what :func:`unary_from_labels` does, under its old name."""
+    return unary_from_labels(labels, M, GT_PROB)
+
+
+def softmax_to_unary(sm: Any, GT_PROB: float = 1) -> np.ndarray:
+    """Return what :func:`unary_from_softmax` does, under its old name."""
+    return unary_from_softmax(sm, None if GT_PROB == 1 else GT_PROB, clip=None)
+
+
+def _mesh(sdims: Sequence[float], shape: Sequence[int]) -> np.ndarray:
+    if len(sdims) != len(shape):
+        raise InputError(f"sdims must have a bandwidth for each of {len(shape)} axes, got {len(sdims)}.")
+    mesh = np.stack(np.meshgrid(*(np.arange(n, dtype=np.float32) for n in shape), indexing="ij"))
+    return mesh / np.asarray(sdims, dtype=np.float32).reshape(-1, *[1] * len(shape))

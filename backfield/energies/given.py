@@ -1,0 +1,46 @@
+"""Class probabilities that somebody else computed, such as a network's softmax, as the energy of variables.
+
+    theta_i(a) = s log p_i(a) + b(a)
+
+The temperature 1 / s and the offsets b are learned: probabilities of networks are often too sure, and a field would follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield.energies.base import Energy
+from backfield.errors import InputError
+from backfield.kernels.arrays import column_sums
+
+
+@dataclass(frozen=True, repr=False)
+class Given(Energy, name="given"):
+    """The logarithm of the last features of a row, one for each label, times a weight; they are kept above ``floor``."""
+
+    floor: float = 1e-4
+
+    def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
+        """Return 1, and one per label with an intercept."""
+        if n_features < n_outputs:
+            raise InputError(f"'given' needs a probability for each of {n_outputs} labels; there are {n_features} features.")
+        return 1 + n_outputs * intercept
+
+    def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return s log p + b."""
+        out = features.dtype.type(w[0]) * self._logs(features, n_outputs)
+        if intercept:
+            out += w[1:].astype(features.dtype)
+        return out
+
+    def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
+        """Return the adjoints of s and of b."""
+        s = np.einsum("ia,ia->", self._logs(features, d_scores.shape[1]), d_scores, dtype=np.float64)
+        return np.concatenate([[s], column_sums(d_scores)] if intercept else [[s]]).astype(np.float64)
+
+    def _logs(self, features: Any, n_outputs: int) -> np.ndarray:
+        p = features[:, features.shape[1] - n_outputs :]
+        return np.log(np.clip(p, features.dtype.type(self.floor), features.dtype.type(1)))

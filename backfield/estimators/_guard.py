@@ -1,0 +1,90 @@
+"""What keeps a dense field from being worse than its unary terms: both are compared on examples it has not learned from.
+
+Four fifths of the examples are learned from first, and the rest compared; then all are learned from, from where this
+ended, with the bandwidths that were found. With fewer than five examples, or where some are given as ``validation``, all are
+learned from at once. Where the field has more errors, on the examples held out or at the end on all, it is left with the
+weights of its unary terms alone, and kernels that couple nothing.
+
+The lattice jumps a little where a point changes its simplex, and a line search may end there. So bandwidths are learned
+between two fits in which they stay where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from backfield.inference.conditioned import beliefs_given
+from backfield.training.evaluators import Task
+from backfield.training.problem import Problem
+from backfield.training.weights import WeightLayout
+
+#: Of so many examples one is held out.
+_FOLD = 5
+
+
+@dataclass
+class Guard:
+    """Compares the errors of a field with those of its unary terms alone."""
+
+    problem: Problem
+    layout: WeightLayout
+    alone: np.ndarray
+    validation: Problem | None = None
+    errors: tuple[float, float] | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, problem: Problem, layout: WeightLayout, start: np.ndarray, validation: Problem | None) -> Guard | None:
+        """Return the guard of a fit that starts from ``start``; None without kernels, or without unary terms alone."""
+        if not layout.kernels or not all(block.energy.linear for block in layout.unary):
+            return None
+        return cls(problem, layout, layout.uncoupled(start), validation)
+
+    def learn(self, learner: Any, w: np.ndarray, seed: int) -> np.ndarray:
+        """Learn from some of the examples, compare on the others, and return where to go on from."""
+        task = self.problem.task
+        held = np.flatnonzero(task.labelled)[_FOLD - 1 :: _FOLD]
+        if learner.own_start:
+            return w
+        part = self.problem
+        if self.validation is None and len(held):
+            rest = np.setdiff1d(np.arange(len(task.labelled)), held)
+            part = self.problem.over([task.examples[k] for k in rest], task.labelled[rest].tolist())
+            part.distribute(self.problem.cluster)
+        w = learner.fit(part.with_fixed_scales(), w, seed=seed).w
+        if self.layout.scale_weights.any():
+            w = learner.fit(part, w, seed=seed).w
+        if part is not self.problem:
+            self.errors = self._compare(self.problem, held, w)
+        return w
+
+    def choose(self, w: np.ndarray) -> tuple[np.ndarray, str]:
+        """Return the weights to keep, and what was found."""
+        seen = {"training": self._compare(self.problem, None, w)}
+        if self.validation is not None:
+            seen = {"validation": self._compare(self.validation, None, w)}
+        elif self.errors is not None:
+            seen["held-out"] = self.errors
+        words = [f"{name} error {100 * a:.2f} % with kernels, {100 * b:.2f} % without" for name, (a, b) in seen.items()]
+        found = f"; {'; '.join(words)}"
+        worse = any(field > unary for field, unary in seen.values())
+        return (self.alone, f"{found}: kernels are off") if worse else (w, found)
+
+    def _compare(self, problem: Problem, numbers: np.ndarray | None, w: np.ndarray) -> tuple[float, float]:
+        known = max(1, int(problem.task.labelled.sum() if numbers is None else problem.task.labelled[numbers].sum()))
+        both = [problem.collect(count_wrong, numbers, each) for each in (w, self.alone)]
+        return sum(both[0]) / known, sum(both[1]) / known
+
+
+def count_wrong(task: Task, number: int, w: np.ndarray) -> int:
+    """Return how many labels of an example are not the likeliest."""
+    example, method = task.examples[number], task.setting.inference
+    if example.target is None or method is None:
+        return 0
+    theta = task.layout.theta(w, example, task.dtype)
+    theta = theta.with_kernels([kernel for kernel in theta.kernels if kernel.matrix.any()])
+    q = beliefs_given(method, theta, example.target.observed).reshape(example.graph.n_variables, -1)
+    labels = example.target.labeling.labels
+    return int(((labels >= 0) & (q.argmax(axis=1) != labels)).sum())
