@@ -106,7 +106,8 @@ def fit(
 
     options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
     problem = ready.problem
-    guard = Guard.of(problem, ready.learned.layout, w, held_out)
+    layout = ready.learned.layout
+    guard = Guard.of(problem, layout, w, held_out) if layout.kernels else None
     if guard is not None:
         w = guard.learn(learner, w, settings.seed)
         problem = problem.with_fixed_scales()

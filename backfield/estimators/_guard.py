@@ -37,8 +37,8 @@ class Guard:
 
     @classmethod
     def of(cls, problem: Problem, layout: WeightLayout, start: np.ndarray, validation: Problem | None) -> Guard | None:
-        """Return the guard of a fit that starts from ``start``; None without kernels, or without unary terms alone."""
-        if not layout.kernels or not all(block.energy.linear for block in layout.unary):
+        """Return the guard of a fit that starts from ``start``; None where there are no unary terms alone (networks)."""
+        if not all(block.energy.linear for block in layout.unary):
             return None
         return cls(problem, layout, layout.uncoupled(start), validation)
 
