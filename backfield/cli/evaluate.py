@@ -219,7 +219,7 @@ def _examples(judged: list[Judged], data: Data) -> list[Example]:
 
     errors = zip(*(each.errors for each in judged), strict=True)
     found = [Example(data.names[k], each, judged[0].confusions[k]) for k, each in enumerate(errors)]
-    if data.format.shows != "pictures":
+    if data.format.shows not in ("pictures", "slices"):
         return found
     assert data.labels is not None
     shown = chosen(found)
@@ -227,9 +227,20 @@ def _examples(judged: list[Judged], data: Data) -> list[Example]:
     classes = judged[0].metrics.classes
     for k in shown:
         guesses = {name: (_positions(of[k][0], classes), of[k][1]) for name, of in predictions.items()}
-        truth = _positions(data.labels[k], classes)
-        found[k] = found[k]._replace(pictures=layers(data.inputs[k], truth, guesses, judged[0].crf.classes_))
+        image, truth = data.inputs[k], _positions(data.labels[k], classes)
+        if data.format.shows == "slices":
+            image, truth, guesses = _sliced(image, truth, guesses)
+        found[k] = found[k]._replace(pictures=layers(image, truth, guesses, judged[0].crf.classes_))
     return found
+
+
+def _sliced(volume: Any, truth: Any, guesses: dict[str, tuple[Any, Any]]) -> tuple[Any, Any, dict[str, tuple[Any, Any]]]:
+    """Return three orthogonal slices of a volume, its truth and its predictions, each as one image."""
+    from backfield.report.slices import Slices
+
+    slices = Slices.through_errors(truth, next(iter(guesses.values()))[0])
+    flat = {name: (slices.montage(labels, 0), slices.montage(p, 0)) for name, (labels, p) in guesses.items()}
+    return slices.picture(volume), slices.montage(truth, -1), flat
 
 
 def _sentences(judged: Judged, data: Data) -> list[TaggedSentence]:

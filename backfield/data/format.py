@@ -98,7 +98,7 @@ class Format:
     name: ClassVar[str] = ""
     #: What an example and one of its variables are called; None: as the structure says.
     unit: ClassVar[tuple[str, str] | None] = None
-    #: What a report shows of the data: ``pictures``, ``sentences`` or nothing.
+    #: What a report shows of the data: ``pictures``, ``slices`` of volumes, ``sentences`` or nothing.
     shows: ClassVar[str] = ""
     #: Predictions are one mask per example in a folder, written as they come; else one file, written at the end.
     masks: ClassVar[bool] = False

@@ -183,7 +183,8 @@ def test_the_command_line_on_volumes(tmp_path, ending, capsys):
     )
     crf = bf.load(model)
     assert crf.structure_.name == "volume"
-    assert "accuracy" in run("evaluate", model, data)
+    assert "accuracy" in run("evaluate", model, data, "--report", tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().count("<button class=open") == 12  # six layers of two volumes
     run("predict", model, data, "-o", tmp_path / "out", "--tile", 6, "--proba")
     run("predict", model, data / "images" / f"v0{ending}", "-o", tmp_path / f"one{ending}")
     names = {path.name for path in (tmp_path / "out").iterdir()}
