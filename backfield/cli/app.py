@@ -50,6 +50,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 #: Set this variable to see where an error came from.
 TRACEBACK = "BACKFIELD_TRACEBACK"
+#: Set by the shell where ``--install-completion`` was run.
+COMPLETE = "_BACKFIELD_COMPLETE"
 # Errors of the machine rather than of the file name that was given.
 _MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 # typer carries its own copy of click since 0.20; this finds the class in either.
@@ -76,6 +78,8 @@ def _invoke(arguments: list[str]) -> int:
     # Not app(): that would print errors in a box, and an empty line on Ctrl-C.
     try:
         command = typer.main.get_command(_app())
+        if COMPLETE in os.environ:  # a shell asks what may follow
+            command.main(prog_name="backfield")
         with command.make_context("backfield", list(arguments), obj=list(arguments)) as context:
             command.invoke(context)
         sys.stdout.flush()
@@ -85,7 +89,13 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _app() -> typer.Typer:
-    app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, help=_help())
+    app = typer.Typer(
+        cls=Commands,
+        pretty_exceptions_enable=False,
+        help=_help(),
+        rich_markup_mode=None,  # plain text: boxes take as long to draw as all else, and flags have no type
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     app.callback(invoke_without_command=True)(_root)
     for name, function in COMMANDS.items():
         app.command(name)(function)

@@ -63,7 +63,7 @@ class PluggedCommand(TyperCommand):
         from backfield.plugins import imported, package
 
         function = imported(f"the command {self.name} of the installed package {package(self.point)}", self.point.load)
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         app.command(self.name)(function)
         return typer.main.get_command(app)
 

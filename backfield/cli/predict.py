@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,13 @@ from backfield.cli.fit import DATA_HELP, again
 
 if TYPE_CHECKING:
     from backfield.data.format import Data
+
+
+class MaskFormat(StrEnum):
+    """How masks are written as PNG: a pixel is the number of its class in each."""
+
+    palette = "palette"
+    grey = "grey"
 
 
 def predict(
@@ -29,6 +37,9 @@ def predict(
         int | None,
         typer.Option(min=1, help="Images, volumes: predict tiles of so many pixels a side; the result is the same."),
     ] = None,
+    mask_format: Annotated[
+        MaskFormat, typer.Option("--format", help="PNG masks: classes with colours, or as shades of grey.")
+    ] = MaskFormat.palette,
 ) -> None:
     """Predict labels: PNG masks for images, an .npz for an .npz, a further column for a column file.
 
@@ -42,7 +53,8 @@ def predict(
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=False, lazy=True)
     if read.format.masks:
-        typer.echo(_stream_masks(context, crf, model, read, X, out, proba, resume, cluster, tile))
+        colours = mask_format is MaskFormat.palette
+        typer.echo(_stream_masks(context, crf, model, read, X, out, proba, resume, cluster, tile, colours))
         return
     if resume:
         raise typer.BadParameter("--resume is for folders of masks; other predictions are one file, written at the end.")
@@ -62,6 +74,7 @@ def _stream_masks(
     resume: bool,
     cluster: Any,
     tile: int | None,
+    colours: bool,
 ) -> str:
     """Write one mask after the other; those of an earlier run of the same model are kept with ``resume``."""
     import time
@@ -79,7 +92,7 @@ def _stream_masks(
     start, done = time.perf_counter(), len(data) - len(left)
     try:
         with progress_bar("predicting", sys.stderr.isatty()) as progress:
-            for _ in _written(crf, data, X, files, left, proba, cluster, tile):
+            for _ in _written(crf, data, X, files, left, proba, cluster, tile, colours):
                 done += 1
                 progress(done, len(data))
     except (KeyboardInterrupt, ClusterError) as error:
@@ -99,7 +112,15 @@ def _pattern(path: Path, data: Data, folder: Path) -> str:
 
 
 def _written(
-    crf: Any, data: Data, X: Any, files: list[list[Path]], left: list[int], proba: bool, cluster: Any, tile: int | None
+    crf: Any,
+    data: Data,
+    X: Any,
+    files: list[list[Path]],
+    left: list[int],
+    proba: bool,
+    cluster: Any,
+    tile: int | None,
+    colours: bool,
 ) -> Iterator[None]:
     """Predict and write examples; those whose files are written by parts are never held as a whole."""
     from backfield.cli._models import predicted
@@ -111,7 +132,7 @@ def _written(
             yield
         return
     for k, (labels, p) in zip(left, predicted(crf, select(X, left), cluster, tile), strict=True):
-        data.format.write_masks(files[k], data, k, labels, p if proba else None)
+        data.format.write_masks(files[k], data, k, labels, p if proba else None, colours)
         yield
 
 

@@ -139,8 +139,10 @@ class Format:
         """Whether these files are arrays that are written tile by tile."""
         return False
 
-    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
-        """Write an example's labels and probabilities to :meth:`mask_files`."""
+    def write_masks(
+        self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None, colours: bool = True
+    ) -> None:
+        """Write an example's labels and probabilities to :meth:`mask_files`; pictures have ``colours`` for classes."""
         raise NotImplementedError
 
     def write(self, path: Path, data: Data, labels: list[Any], probabilities: list[Any] | None) -> str:

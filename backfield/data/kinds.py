@@ -61,12 +61,14 @@ class ImageFolder(Format):
         """Return a PNG, and an ``.npy`` of probabilities."""
         return [out / f"{data.names[number]}{ending}" for ending in (".png", ".npy")[: 1 + proba]]
 
-    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
+    def write_masks(
+        self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None, colours: bool = True
+    ) -> None:
         """Write a mask whole or not at all, after its probabilities."""
         if p is not None:
             with replacing(files[1]) as file:
                 np.save(file, p.astype(np.float32))
-        write_mask(files[0], labels)
+        write_mask(files[0], labels, colours)
 
 
 class ArrayFile(Format):
@@ -234,10 +236,12 @@ class PackedFolder(Format):
         assert self.like is not None
         return self.like.mask_files(out, data, number, proba)
 
-    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
+    def write_masks(
+        self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None, colours: bool = True
+    ) -> None:
         """Write masks as for the data that were packed."""
         assert self.like is not None
-        self.like.write_masks(files, data, number, labels, p)
+        self.like.write_masks(files, data, number, labels, p, colours)
 
     def write(self, path: Path, data: Data, labels: list[Any], probabilities: list[Any] | None) -> str:
         """Write predictions as arrays."""

@@ -97,7 +97,9 @@ class StackFolder(Format):
         """Whether the files are written tile by tile."""
         return ending_of(files[0]) == ".zarr"
 
-    def write_masks(self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None) -> None:
+    def write_masks(
+        self, files: list[Path], data: Data, number: int, labels: np.ndarray, p: np.ndarray | None, colours: bool = True
+    ) -> None:
         """Write labels, after their probabilities, with the geometry of the input."""
         like = data.inputs[number]
         for path, values in zip(files[::-1], [labels] if p is None else [p, labels], strict=True):

@@ -71,7 +71,7 @@ def figure(row: Row) -> float:
     """Return the number of a row that is compared: ns per message, peak memory, or seconds until the first fit is done."""
     if "ns" in row:
         return float(row["ns"])
-    return float(row["peak_MB"] if "peak_MB" in row else row["import_s"] + row["compile_s"])
+    return float(row["peak_MB"] if "peak_MB" in row else row["processor_s"])
 
 
 def _unit(row: Row) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
+from backfield_benchmarks.process import COLD, WARM
 
 Row = dict[str, Any]
 PROGRAMS = ("limit", "limit_bp", "limit_bp32")
@@ -102,8 +103,8 @@ def _bars(row: Row, rows: list[Row], limits: dict[tuple[str, str], float]) -> It
         inference = row["algorithm"].startswith("infer")
         yield ("MB", 1.0, row["peak_MB"], 200.0 if inference else 200.0 + 1024.0)
     if case == "startup":
-        later = "later" in row["algorithm"]
-        yield "s", 1.0, row["compile_s"], 1.0 if later else 20.0
+        bars = WARM if row["workload"] == "later process" else COLD
+        yield "s", 1.0, row["processor_s"], bars.get(row["algorithm"], np.inf)
 
 
 def _find(limits: dict[tuple[str, str], float], name: str, part: str) -> list[float]:

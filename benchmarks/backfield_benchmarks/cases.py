@@ -233,9 +233,9 @@ def _peak(megabytes: Callable[[], float]) -> Row:
 
 
 def _startup(effort: Effort) -> Iterator[Task]:
-    """The first fit of a grid after installation, and in a later process."""
-    for what, seconds in startup().items():
-        yield Task(_about("20x20", what, "lattice", "float64", 2), seconds)
+    """Processor time of what people do first, after installation and in a later process."""
+    for (state, what), seconds in startup().items():
+        yield Task(_about(state, what, "", "", 2), seconds)
 
 
 CASES: dict[str, Callable[[Effort], Iterator[Task]]] = {

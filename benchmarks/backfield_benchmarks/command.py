@@ -126,7 +126,7 @@ def _ratio_cells(row: dict[str, Any]) -> list[str]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     figures = [("ns", "ns / {unit}"), ("total_ms", "ms"), ("over_forward", "x forward"), ("peak_MB", "MB"),
-               ("import_s", "s import"), ("threads", "threads")]  # fmt: skip
+               ("processor_s", "s of processor time"), ("threads", "threads")]  # fmt: skip
     shown = ", ".join(f"{row[key]:.3g} {unit.format(**row)}" for key, unit in figures if key in row)
     compiled = f"{row['compile_s']:.2g} s" if "compile_s" in row else ""
     ratio = f"{row['ratio']:.2f} {row['versus']}" if "ratio" in row else ""

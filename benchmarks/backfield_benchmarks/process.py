@@ -38,18 +38,69 @@ run = work(kept)
 print(json.dumps(status("VmHWM") - before))
 """
 
-_STARTUP = """
-import json, time
-start = time.perf_counter()
+# Processor time, of all threads and since the interpreter began: other work on the machine does not count.
+_STARTUP = {
+    "GridCRF.fit and predict": """
 import numpy as np
 import backfield as bf
-imported = time.perf_counter()
-rng = np.random.default_rng(0)
-images = [rng.random((20, 20, 1)) for _ in range(2)]
-labels = [(image[..., 0] > 0.5).astype(int) for image in images]
-bf.GridCRF(learner="lbfgs(max_iter=3)").fit(images, labels)
-print(json.dumps([imported - start, time.perf_counter() - imported]))
+images = [np.random.default_rng(k).random((20, 20, 1)) for k in range(2)]
+bf.GridCRF().fit(images, [(image[..., 0] > 0.5).astype(int) for image in images]).predict(images)
+""",
+    "ChainCRF.fit and predict": """
+import numpy as np
+import backfield as bf
+X = [np.random.default_rng(k).random((12, 2)) for k in range(4)]
+bf.ChainCRF().fit(X, [(x[:, 0] > 0.5).astype(int) for x in X]).predict(X)
+""",
+    "infer of a UAI file": """
+import sys
+import backfield as bf
+bf.infer(bf.Model.read(sys.argv[1]).theta, "exact")
+""",
+    "infer of a UAI file, tree_reweighted": """
+import sys
+import backfield as bf
+bf.infer(bf.Model.read(sys.argv[1]).theta, "tree_reweighted(n_iter=20)")
+""",
+    "backfield infer": """
+import sys
+from backfield.cli import main
+sys.argv[:] = ["backfield", "infer", sys.argv[1]]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code
+""",
+    "backfield --help": """
+import sys
+from backfield.cli import main
+sys.argv[:] = ["backfield", "--help"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code
+""",
+    "import backfield": """
+import backfield
+""",
+}
+_UAI = "MARKOV\n3\n2 2 2\n3\n2 0 1\n2 1 2\n2 0 2\n" + "4\n1.0 2.0 3.0 1.0\n" * 3
+_TIMED = """
+import sys, time
+sys.stdout = open("/dev/null", "w")
+exec(sys.argv.pop(1), {"__name__": "startup"})
+print(time.process_time(), file=sys.__stdout__)
 """
+
+#: Seconds of a process with nothing compiled, and of a later one.
+COLD = {"GridCRF.fit and predict": 8.0, "ChainCRF.fit and predict": 5.0, "infer of a UAI file": 3.0}
+WARM = {
+    "GridCRF.fit and predict": 1.6,
+    "infer of a UAI file": 0.8,
+    "backfield infer": 0.8,
+    "backfield --help": 0.15,
+    "import backfield": 0.05,
+}
 
 
 def memory(side: int) -> dict[str, Callable[[], float]]:
@@ -64,34 +115,39 @@ def memory(side: int) -> dict[str, Callable[[], float]]:
     return {what: partial(_run, _MEMORY, arguments) for what, arguments in runs.items()}
 
 
-def startup() -> dict[str, Callable[[], dict[str, float]]]:
-    """Return functions that measure the first fit of a grid: with no kernel compiled yet, and in a later process."""
-    return {
-        "first fit of a grid, nothing compiled": _first_fit,
-        "first fit of a grid, later process": _later_fit,
-    }
+def startup() -> dict[tuple[str, str], Callable[[], dict[str, float]]]:
+    """Return functions that measure what people do first: with no kernel compiled yet, and in a later process."""
+    found: dict[tuple[str, str], Callable[[], dict[str, float]]] = {}
+    for what in (*COLD, "infer of a UAI file, tree_reweighted"):
+        found["nothing compiled", what] = partial(_cold, what)
+    for what in WARM:
+        found["later process", what] = partial(_warm, what)
+    return found
 
 
-def _first_fit() -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as cache:
-        return _fit(cache)
+def _cold(what: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        return {"processor_s": _start(what, folder)}
 
 
 @functools.cache
-def _filled_cache() -> tempfile.TemporaryDirectory[str]:
-    """Return a cache that holds the kernels of the fit; it is deleted with the process."""
-    cache = tempfile.TemporaryDirectory()
-    _fit(cache.name)
-    return cache
+def _filled(what: str) -> tempfile.TemporaryDirectory[str]:
+    """Return a cache that holds what is compiled; it is deleted with the process."""
+    folder = tempfile.TemporaryDirectory()
+    _start(what, folder.name)
+    return folder
 
 
-def _later_fit() -> dict[str, float]:
-    return _fit(_filled_cache().name)
+def _warm(what: str) -> dict[str, float]:
+    folder = _filled(what).name
+    return {"processor_s": min(_start(what, folder) for _ in range(3))}
 
 
-def _fit(cache: str) -> dict[str, float]:
-    imported, fitted = _run(_STARTUP, [], NUMBA_CACHE_DIR=cache)
-    return {"import_s": imported, "compile_s": fitted}
+def _start(what: str, folder: str) -> float:
+    model = os.path.join(folder, "model.uai")
+    with open(model, "w") as file:
+        file.write(_UAI)
+    return float(_run(_TIMED, [_STARTUP[what], model], NUMBA_CACHE_DIR=folder))
 
 
 def _run(code: str, arguments: list[str], **environment: str) -> Any:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -145,6 +146,21 @@ def test_list(call):
     assert (code, err) == (0, "")
     assert "tree_reweighted" in out and "n_iter=50" in out and "upper" in out
     assert call("list", "inference")[0] == 0
+
+
+def test_help_is_plain_and_flags_have_no_type(call):
+    for arguments in (["-h"], ["predict", "-h"], ["bench", "-h"], ["infer", "--help"]):
+        code, out, _ = call(*arguments)
+        assert code == 0
+        assert out.startswith("Usage: backfield") and "-h, --help " in out
+        assert "<bool>" not in out
+    assert "--install-completion" in call("-h")[1]
+
+
+def test_shells_complete_commands():
+    environment = os.environ | {"_BACKFIELD_COMPLETE": "complete_bash", "COMP_WORDS": "backfield pre", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "backfield"], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["predict"]
 
 
 def test_help_and_version(call):

@@ -57,8 +57,12 @@ def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = 
     return ImageFolder(names, pixels, [_mask(masks[n], images[n], x) for n, x in zip(names, pixels, strict=True)])
 
 
-def write_mask(path: str | Path, mask: np.ndarray) -> None:
-    """Write the (H, W) classes of an image's pixels as a PNG, 8 or 16 bits per pixel."""
+def write_mask(path: str | Path, mask: np.ndarray, colours: bool = True) -> None:
+    """Write the (H, W) classes of an image's pixels as a PNG, 8 or 16 bits per pixel.
+
+    A pixel is the number of its class. Those of 8 bits have a palette with ``colours``, so that classes can be told apart
+    by eye; without, they are grey.
+    """
     from PIL import Image
 
     mask = np.asarray(mask)
@@ -66,7 +70,17 @@ def write_mask(path: str | Path, mask: np.ndarray) -> None:
     if mask.size and not 0 <= int(mask.min()) <= int(mask.max()) < limit:
         raise InputError(f"{path}: a PNG holds classes 0 .. 65535, got {mask.min()} .. {mask.max()}.")
     with replacing(path) as file:
-        Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16)).save(file, format="PNG")
+        picture = Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16))
+        if colours and limit == DONT_CARE:
+            picture.putpalette(_palette())
+        picture.save(file, format="PNG")
+
+
+def _palette() -> list[int]:
+    """Return the colours of PASCAL VOC: the bits of a class, from the lowest, are the high bits of red, green and blue."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    padded = np.concatenate([bits, np.zeros((256, 1), np.uint8)], axis=1).reshape(256, 3, 3)
+    return (padded << np.array([7, 6, 5], np.uint8)[:, None]).sum(axis=1).ravel().tolist()
 
 
 def image_files(folder: Path) -> dict[str, Path]:

@@ -39,6 +39,12 @@ def test_masks_are_read_as_numbers_and_written_back(tmp_path):
     mask = np.array([[0, 3], [1, 2]])
     write_mask(tmp_path / "m.png", mask)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "m.png")), mask)
+    picture = Image.open(tmp_path / "m.png")
+    assert picture.mode == "P"
+    colours = np.asarray(picture.convert("RGB")).reshape(-1, 3).tolist()
+    assert colours == [[0, 0, 0], [128, 128, 0], [128, 0, 0], [0, 128, 0]]
+    write_mask(tmp_path / "m.png", mask, colours=False)
+    assert Image.open(tmp_path / "m.png").mode == "L"
     write_mask(tmp_path / "m.png", mask + 300)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "m.png")), mask + 300)
     with pytest.raises(InputError, match="classes"):
