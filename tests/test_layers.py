@@ -15,7 +15,8 @@ LAYERS = [
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],
-    ["oracles", "map_solvers", "losses", "datasets", "features"],
+    ["features"],
+    ["oracles", "map_solvers", "losses", "datasets"],
     ["energies", "inference", "data"],
     ["gradients", "decoders", "structures", "metrics"],  # decoders may sample from the posterior
     ["objectives"],

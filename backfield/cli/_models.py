@@ -41,6 +41,7 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
     """Read data for a model and make its features; ``lazy``: of images one at a time, when they are asked for."""
     from backfield.data.kinds import lazy_inputs
     from backfield.data.sequences import is_lazy
+    from backfield.data.token_files import SENTENCES
     from backfield.errors import InputError
     from backfield.structures.reading import choose_preprocessing, other_unit, read_data
 
@@ -51,7 +52,7 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
     data = read_data(path, with_labels, None if made is None else made.n_columns, lazy, repr(structure))
     if made is None:
         made = choose_preprocessing(data)
-    elif data.format.name != "packed" and (made.format == "columns") != (data.format.name == "columns"):
+    elif data.format.name != "packed" and (made.format in SENTENCES) != (data.format.name in SENTENCES):
         raise InputError(
             f"{path}: the model was trained on {made.format}; this is another form of data ({data.format.name})."
         )

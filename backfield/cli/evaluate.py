@@ -101,11 +101,15 @@ def _check_place(report: Path) -> None:
 
 def _judged(path: Path, data: Path, allow_unseen: bool, cluster: str | None, n_jobs: int) -> tuple[Data, Judged]:
     """Score the predictions of a model as they come; none is kept."""
+    import dataclasses
+
     import numpy as np
 
     from backfield.cli._models import load_model, predicted, read_for
     from backfield.data.checks import check_classes, classes_of
+    from backfield.estimators import ChainCRF
     from backfield.kernels.compiling import clock
+    from backfield.metrics.conlleval import span_calibration
     from backfield.metrics.tally import Tally
     from backfield.report.gallery import confusions_of
 
@@ -125,7 +129,10 @@ def _judged(path: Path, data: Path, allow_unseen: bool, cluster: str | None, n_j
         real, guessed = (_positions(labels, tally.classes) for labels in (truth, guess))
         errors.append(float((real != guessed)[real >= 0].mean()) if (real >= 0).any() else np.nan)
         confusions.append(confusions_of(real, guessed))
-    return read, Judged(path.name, crf, made, X, tally.metrics(), errors, confusions, clock() - start)
+    seconds, metrics = clock() - start, tally.metrics()
+    if metrics.chunks is not None and isinstance(crf, ChainCRF):
+        metrics = dataclasses.replace(metrics, spans=span_calibration(read.labels, crf.predict_spans(X)))
+    return read, Judged(path.name, crf, made, X, metrics, errors, confusions, seconds)
 
 
 def _compared(judged: list[Judged]) -> dict[str, Any]:
@@ -161,6 +168,7 @@ def _print(model: Path | None, data: Data, found: Judged) -> None:
     from rich.table import Table
 
     from backfield.cli._console import console
+    from backfield.metrics.conlleval import conlleval
 
     out, metrics = console(), found.metrics
     example, variable = data.unit
@@ -178,8 +186,9 @@ def _print(model: Path | None, data: Data, found: Judged) -> None:
     out.print(f"accuracy {metrics.accuracy:.4f}  error {metrics.error:.4f}  mean IoU {metrics.mean_iou:.4f}", end="")
     out.print(f"  mean F1 {metrics.macro_f1:.4f}")
     if metrics.chunks is not None:
-        chunks = metrics.chunks
-        out.print(f"chunks: precision {chunks.precision:.4f}  recall {chunks.recall:.4f}  F1 {chunks.f1:.4f}")
+        out.print(escape(conlleval(metrics)), highlight=False, soft_wrap=True)
+    if metrics.spans is not None:
+        out.print(f"expected calibration error of spans {metrics.spans.error:.4f}")
     out.print(f"expected calibration error {metrics.ece:.4f}  log loss {metrics.log_loss:.4f}")
     out.print(f"{found.seconds:.3g} s, {1000 * found.seconds / max(1, len(data)):.3g} ms per {example}")
 

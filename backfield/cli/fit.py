@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from backfield.data.format import Data
 
 DATA_HELP = (
-    "A folder with images/ and masks/ (PNG, JPEG, NIfTI, TIFF, zarr), an .npz, a CoNLL column file, or a packed folder."
+    "A folder with images/ and masks/ (PNG, JPEG, NIfTI, TIFF, zarr), an .npz, sentences (CoNLL columns, .conllu, .jsonl), "
+    "or a packed folder."
 )
 
 
@@ -46,9 +47,20 @@ def fit(
     labels: Annotated[
         int | None, typer.Option(min=2, help="Number of classes, 0 .. N-1; by default those that occur.")
     ] = None,
+    l1: Annotated[float | None, typer.Option(help="Penalty on absolute values: many weights become 0.")] = None,
     features: Annotated[
-        str | None, typer.Option(help="Of pixels: rgb, raw, pixel, filters, l13; of NIfTI, TIFF, zarr: local or raw.")
+        str | None,
+        typer.Option(
+            help="Of pixels: rgb, raw, pixel, filters, l13; of NIfTI, TIFF, zarr: local, raw; of tokens: windows, words."
+        ),
     ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(help="Features of tokens by a template file of CRF++ or Wapiti.", exists=True, dir_okay=False),
+    ] = None,
+    constraints: Annotated[str | None, typer.Option(help="Of tags: BIO or BIOES.")] = None,
+    order: Annotated[int | None, typer.Option(help="Of sequences: how many earlier labels a label sees, 1 or 2.")] = None,
+    min_count: Annotated[int | None, typer.Option(help="Of sequences: rarer named features have no weight.")] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel, contrast (joined by commas), given.")
     ] = None,
@@ -75,9 +87,11 @@ def fit(
     check_labels(train, labels)
     train, held_out = _hold_out(train, validation, seed)
     made = choose_preprocessing(train, features, edges)
-    given = {
+    if template is not None:
+        made = train.format.with_template(train, made, template)
+    given = _sequence_options(train, {"constraints": constraints, "order": order, "min_count": min_count}) | {
         "inference": inference, "loss": loss, "learner": learner, "unary": unary, "pairwise": pairwise, "decoder": decoder,
-        "l2": l2, "n_labels": labels, "dtype": None if dtype is None else dtype.value,
+        "l1": l1, "l2": l2, "n_labels": labels, "dtype": None if dtype is None else dtype.value,
     }  # fmt: skip
     crf = _estimator(train, {key: value for key, value in given.items() if value is not None})
     crf.set_params(n_jobs=n_jobs, random_state=seed, verbose=int(verbose))
@@ -91,6 +105,20 @@ def fit(
     if checkpoint is None:
         _checkpoint_of(out).unlink(missing_ok=True)
     typer.echo(_summary(crf, train, out))
+
+
+def _sequence_options(data: Data, given: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters of the structure of the data; those that it does not have are refused."""
+    import dataclasses
+
+    from backfield.errors import InputError
+    from backfield.registry import get
+
+    known = {field.name for field in dataclasses.fields(get("structures", data.structure))}
+    for key, value in given.items():
+        if value is not None and key not in known:
+            raise InputError(f"--{key.replace('_', '-')} is for sequences; {data.path} holds {data.unit[0]}s.")
+    return given
 
 
 def _run(

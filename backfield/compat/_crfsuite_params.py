@@ -1,68 +1,117 @@
-"""Training parameters of CRFsuite, and the estimator that they ask for."""
+"""Training parameters of CRFsuite, and the estimator that they ask for: each is honoured, or refused in one sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from backfield.errors import InputError
 from backfield.estimators import ChainCRF
 
-#: Those of ``lbfgs`` with their defaults.
-DEFAULTS: dict[str, Any] = {
+_FEATURES: dict[str, Any] = {
     "feature.minfreq": 0.0,
     "feature.possible_states": False,
     "feature.possible_transitions": True,
-    "c1": 0.0,
-    "c2": 1.0,
-    "max_iterations": 2147483647,
-    "num_memories": 6,
-    "epsilon": 1e-5,
-    "period": 10,
-    "delta": 1e-5,
-    "linesearch": "MoreThuente",
-    "max_linesearch": 20,
 }
-_ALGORITHMS = ("lbfgs", "l2sgd", "ap", "averaged-perceptron", "pa", "passive-aggressive", "arow")
+#: Algorithm -> its parameters with their defaults.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "lbfgs": _FEATURES
+    | {
+        "c1": 0.0,
+        "c2": 1.0,
+        "max_iterations": 2147483647,
+        "num_memories": 6,
+        "epsilon": 1e-5,
+        "period": 10,
+        "delta": 1e-5,
+        "linesearch": "MoreThuente",
+        "max_linesearch": 20,
+    },
+    "ap": _FEATURES | {"max_iterations": 100, "epsilon": 1e-5},
+}
+_LONG = {"averaged-perceptron": "ap", "passive-aggressive": "pa"}
+#: Algorithms that are not here, and what is close to them.
+_ABSENT = {
+    "l2sgd": "ChainCRF(learner='sgd(schedule=\"lambda\")')",
+    "pa": "ChainCRF(loss='max_margin', learner='passive_aggressive', l2=0)",
+    "arow": "ChainCRF(loss='max_margin', learner='passive_aggressive', l2=0)",
+}
 
 
-def check_algorithm(algorithm: str) -> None:
-    """Refuse algorithms other than L-BFGS."""
-    if algorithm not in _ALGORITHMS:
-        raise InputError(f"there is no algorithm {algorithm!r} in CRFsuite; it has {', '.join(_ALGORITHMS)}.")
-    if algorithm != "lbfgs":
-        raise InputError(f"the algorithm {algorithm!r} of CRFsuite is not here; use 'lbfgs', or ChainCRF(learner='sgd').")
-
-
-def checked_parameter(name: str, value: Any) -> Any:
-    """Return the value of a parameter in the type of its default."""
+def checked_algorithm(algorithm: str) -> str:
+    """Return the short name of an algorithm; those that are not here are refused."""
+    name = _LONG.get(algorithm.lower(), algorithm.lower())
+    if name in _ABSENT:
+        raise InputError(f"the algorithm {algorithm!r} of CRFsuite is not here; use 'lbfgs', 'ap', or {_ABSENT[name]}.")
     if name not in DEFAULTS:
-        raise InputError(f"there is no parameter {name!r} of lbfgs; there are {', '.join(DEFAULTS)}.")
-    kind = type(DEFAULTS[name])
+        raise InputError(f"there is no algorithm {algorithm!r} in CRFsuite; it has {', '.join([*DEFAULTS, *_ABSENT])}.")
+    return name
+
+
+def checked_parameter(algorithm: str, name: str, value: Any) -> Any:
+    """Return the value of a parameter in the type of its default; values that are not here are refused."""
+    defaults = DEFAULTS[algorithm]
+    if name not in defaults:
+        raise InputError(f"there is no parameter {name!r} of {algorithm}; there are {', '.join(defaults)}.")
+    kind = type(defaults[name])
     try:
-        return bool(int(value)) if kind is bool else kind(value)
+        value = bool(int(value)) if kind is bool else kind(value)
     except (TypeError, ValueError):
         raise InputError(f"the parameter {name} must be of type {kind.__name__}, got {value!r}.") from None
+    _refuse_absent(name, value)
+    return value
 
 
-def estimator(params: dict[str, Any], n_positions: int) -> ChainCRF:
+def _refuse_absent(name: str, value: Any) -> None:
+    if name == "feature.minfreq" and value != 0:
+        raise InputError(f"feature.minfreq={value:g} is not here; ChainCRF(min_count=...) leaves out rare features.")
+    if name == "feature.possible_transitions" and not value:
+        raise InputError("feature.possible_transitions=False is not here: every pair of labels has a weight.")
+    if name == "linesearch" and value not in ("MoreThuente", "StrongBacktracking"):
+        raise InputError(f"linesearch={value!r} is not here; the search is for strong Wolfe conditions ('MoreThuente').")
+    if isinstance(value, float) and not 0 <= value < float("inf"):
+        raise InputError(f"the parameter {name} must be a finite number >= 0, got {value!r}.")
+    if name in ("max_iterations", "num_memories", "period", "max_linesearch") and value < (name != "max_iterations"):
+        raise InputError(f"the parameter {name} is a number of iterations or steps, got {value}.")
+
+
+def estimator(algorithm: str, params: dict[str, Any], n_positions: int) -> ChainCRF:
     """Return the estimator, not fitted, whose objective is CRFsuite's divided by the number of positions."""
-    params = DEFAULTS | params
-    if params["feature.minfreq"] != 0:
-        raise InputError(f"feature.minfreq={params['feature.minfreq']} is not here; only 0.")
+    params = DEFAULTS[algorithm] | params
+    count = max(n_positions, 1)
     crf = ChainCRF(
         unary="linear" if params["feature.possible_states"] else "observed_linear",
         decoder="map",
         fit_intercept=False,
-        l2=params["c2"] / max(n_positions, 1),
-        learner=_learner(params, max(n_positions, 1)),
+        l2=0.0 if algorithm == "ap" else params["c2"] / count,
+        loss="max_margin(scale=0.0)" if algorithm == "ap" else "surrogate_likelihood",
+        learner=_perceptron(params) if algorithm == "ap" else _quasi_newton(params, count),
     )
     return crf.set_params(separator=":")
 
 
-def _learner(params: dict[str, Any], n_positions: int) -> str:
+def stopping(algorithm: str, params: dict[str, Any]) -> list[Callable[..., bool]]:
+    """Return callbacks that stop a fit where CRFsuite would: the objective has changed by less than delta in a period."""
+    if algorithm != "lbfgs":
+        return []
+    period, delta = ((DEFAULTS[algorithm] | params)[name] for name in ("period", "delta"))
+    values: list[float] = []
+
+    def stop(iteration: int, w: Any, row: dict[str, Any]) -> bool:
+        values.append(row["objective"])
+        return iteration > period and abs(values[-1 - period] - values[-1]) < delta * abs(values[-1])
+
+    return [stop]
+
+
+def _perceptron(params: dict[str, Any]) -> str:
+    return f"perceptron(epochs={params['max_iterations']}, tol={params['epsilon']})"
+
+
+def _quasi_newton(params: dict[str, Any], n_positions: int) -> str:
     """Return the spec of L-BFGS, or of OWL-QN where there is an L1 penalty."""
     name = f"owlqn(l1={params['c1'] / n_positions}, " if params["c1"] else "lbfgs("
     return (
-        f"{name}max_iter={min(params['max_iterations'], 1000)}, history={params['num_memories']}, "
+        f"{name}max_iter={params['max_iterations']}, history={params['num_memories']}, "
         f"tol={params['epsilon'] / n_positions}, max_evaluations={params['max_linesearch']})"
     )

@@ -1,7 +1,7 @@
 """``pycrfsuite`` of python-crfsuite: ``import backfield.compat.pycrfsuite as pycrfsuite``.
 
-Models are files of CRFsuite, which both packages read. Different from CRFsuite: ``lbfgs`` is the only algorithm,
-``feature.minfreq`` must be 0, and all transitions are learned (``feature.possible_transitions``).
+Models are files of CRFsuite, which both packages read. Different from CRFsuite: the algorithms are ``lbfgs`` and ``ap``,
+``feature.minfreq`` must be 0, and all transitions are learned (``feature.possible_transitions``). Others are refused.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from backfield.atomic import write_bytes
-from backfield.compat._crfsuite_params import DEFAULTS, check_algorithm, checked_parameter, estimator
+from backfield.compat._crfsuite_params import DEFAULTS, checked_algorithm, checked_parameter, estimator, stopping
 from backfield.data.formats.crfsuite import CrfsuiteModel, read_crfsuite
 from backfield.errors import InputError
 from backfield.estimators import ChainCRF
 from backfield.estimators.crfsuite_model import from_crfsuite, to_crfsuite, write_crfsuite
-from backfield.structures.chain import named_features
+from backfield.features.named import named_features
 
 
 class ItemSequence:
@@ -57,7 +57,7 @@ class Trainer:
 
     Parameters
     ----------
-    algorithm : 'lbfgs', optional
+    algorithm : 'lbfgs' or 'ap', optional
     params : dict, optional
         As :meth:`set_params`.
     verbose : bool
@@ -67,6 +67,7 @@ class Trainer:
     def __init__(self, algorithm: str | None = None, params: dict[str, Any] | None = None, verbose: bool = True) -> None:
         self.verbose = verbose
         self._params: dict[str, Any] = {}
+        self._algorithm = "lbfgs"
         self._data: list[tuple[list[Any], list[str], int]] = []
         if algorithm is not None:
             self.select(algorithm)
@@ -74,9 +75,9 @@ class Trainer:
 
     def select(self, algorithm: str, type: str = "crf1d") -> None:
         """Choose the algorithm."""
-        check_algorithm(algorithm.lower())
         if type != "crf1d":
             raise InputError(f"there is no model {type!r}; CRFsuite has 'crf1d'.")
+        self._algorithm, self._params = checked_algorithm(algorithm), {}
 
     def append(self, xseq: Any, yseq: Iterable[str], group: int = 0) -> None:
         """Add a sequence and its labels."""
@@ -92,15 +93,18 @@ class Trainer:
 
     def params(self) -> list[str]:
         """Return the names of the parameters."""
-        return list(DEFAULTS)
+        return list(DEFAULTS[self._algorithm])
 
     def set(self, name: str, value: Any) -> None:
         """Set a parameter."""
-        self._params[name] = checked_parameter(name, value)
+        self._params[name] = checked_parameter(self._algorithm, name, value)
 
     def get(self, name: str) -> Any:
         """Return the value of a parameter."""
-        return self._params.get(name, DEFAULTS[name])
+        params = self.get_params()
+        if name not in params:
+            raise InputError(f"there is no parameter {name!r} of {self._algorithm}; there are {', '.join(params)}.")
+        return params[name]
 
     def set_params(self, params: dict[str, Any]) -> None:
         """Set some parameters."""
@@ -109,7 +113,7 @@ class Trainer:
 
     def get_params(self) -> dict[str, Any]:
         """Return all parameters."""
-        return DEFAULTS | self._params
+        return DEFAULTS[self._algorithm] | self._params
 
     def train(self, model: str, holdout: int = -1) -> None:
         """Learn from all sequences but those of the group ``holdout``, and write the file ``model``."""
@@ -123,8 +127,9 @@ class Trainer:
         if not chosen:
             raise InputError("there are no sequences to learn from; call append first.")
         X, y = map(list, zip(*chosen, strict=True))
-        crf = estimator(self._params, sum(map(len, y)))
-        return crf.set_params(verbose=int(self.verbose)).fit(X, y)
+        crf = estimator(self._algorithm, self._params, sum(map(len, y)))
+        callbacks = stopping(self._algorithm, self._params)
+        return crf.set_params(verbose=int(self.verbose)).fit(X, y, callbacks=callbacks)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """``sklearn_crfsuite.CRF``: ``from backfield.compat.sklearn_crfsuite import CRF``.
 
-The parameters of ``lbfgs`` mean what they mean there; :mod:`backfield.compat.pycrfsuite` says what is different.
+The parameters of ``lbfgs`` and ``ap`` mean what they mean there, others are refused: see
+:mod:`backfield.compat.pycrfsuite`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ _NAMES = {
     "min_freq": "feature.minfreq",
     "all_possible_states": "feature.possible_states",
     "all_possible_transitions": "feature.possible_transitions",
+    "calibration_eta": "calibration.eta",
+    "calibration_rate": "calibration.rate",
+    "calibration_samples": "calibration.samples",
+    "calibration_candidates": "calibration.candidates",
+    "calibration_max_trials": "calibration.max_trials",
+    "pa_type": "type",
 }
+_OTHERS = ("c", "error_sensitive", "averaging", "variance", "gamma")
 _PARAMS = ("c1", "c2", "max_iterations", "num_memories", "epsilon", "period", "delta", "linesearch", "max_linesearch")
 
 
@@ -43,6 +51,17 @@ class CRF(BaseEstimator):
         delta: float | None = None,
         linesearch: str | None = None,
         max_linesearch: int | None = None,
+        calibration_eta: float | None = None,
+        calibration_rate: float | None = None,
+        calibration_samples: float | None = None,
+        calibration_candidates: int | None = None,
+        calibration_max_trials: int | None = None,
+        pa_type: int | None = None,
+        c: float | None = None,
+        error_sensitive: bool | None = None,
+        averaging: bool | None = None,
+        variance: float | None = None,
+        gamma: float | None = None,
         verbose: bool = False,
         model_filename: str | None = None,
     ) -> None:
@@ -59,6 +78,17 @@ class CRF(BaseEstimator):
         self.delta = delta
         self.linesearch = linesearch
         self.max_linesearch = max_linesearch
+        self.calibration_eta = calibration_eta
+        self.calibration_rate = calibration_rate
+        self.calibration_samples = calibration_samples
+        self.calibration_candidates = calibration_candidates
+        self.calibration_max_trials = calibration_max_trials
+        self.pa_type = pa_type
+        self.c = c
+        self.error_sensitive = error_sensitive
+        self.averaging = averaging
+        self.variance = variance
+        self.gamma = gamma
         self.verbose = verbose
         self.model_filename = model_filename
 
@@ -66,7 +96,7 @@ class CRF(BaseEstimator):
         """Learn from sequences and their labels; ``X_dev`` is accepted and not used."""
         if (X_dev is None) != (y_dev is None):
             raise InputError("X_dev and y_dev are given together or not at all.")
-        given = {name: getattr(self, name) for name in (*_NAMES, *_PARAMS)}
+        given = {name: getattr(self, name) for name in (*_NAMES, *_PARAMS, *_OTHERS)}
         params = {_NAMES.get(name, name): value for name, value in given.items() if value is not None}
         trainer = Trainer(self.algorithm, params, verbose=self.verbose)
         for x_one, y_one in zip(X, y, strict=True):

@@ -28,6 +28,7 @@ class Preprocessing:
     thresholds : kind of edge feature -> thresholds, chosen from the training images
     templates : windows of column files, lists of (column, offset)
     n_columns : columns of features in a column file
+    patterns : lines of a template file of CRF++ or Wapiti, in the place of windows
     """
 
     format: str
@@ -36,6 +37,7 @@ class Preprocessing:
     thresholds: dict[str, list[float]] | None = None
     templates: list[list[list[int]]] | None = None
     n_columns: int | None = None
+    patterns: list[str] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what a model file keeps."""
@@ -122,6 +124,10 @@ class Format:
     def inputs(self, data: Data, preprocessing: Preprocessing) -> Any:
         """Return X for an estimator."""
         return list(data.inputs)
+
+    def with_template(self, data: Data, made: Preprocessing, template: Path) -> Preprocessing:
+        """Return the preprocessing with the features of a template file."""
+        raise InputError(f"templates are for sentences in columns; {data.path} holds {data.unit[0]}s.")
 
     def defaults(self, data: Data) -> dict[str, Any]:
         """Return parameters of an estimator that suit the data, where the user gives none."""

@@ -21,8 +21,9 @@ from backfield.data.packed import is_packed, open_shards
 from backfield.data.pixels import choose_pixels, pixel_inputs
 from backfield.data.samples import GridSample
 from backfield.data.sequences import Lazy
-from backfield.datasets.conll import window_features, window_template
+from backfield.datasets.conll import read_text
 from backfield.errors import InputError
+from backfield.features.tokens import Templates, joined, window_features, window_template, word_features
 
 #: Endings of column files; a name without an ending is one, too.
 COLUMN_ENDINGS = ("", ".txt", ".conll", ".col", ".columns", ".tsv", ".iob", ".iob2", ".bio", ".data", ".train", ".test")
@@ -153,16 +154,29 @@ class ColumnFile(Format):
         return Data(path, self, names, file.sentences, labels)
 
     def choose(self, data: Data, features: str | None, edges: str | None) -> Preprocessing:
-        """Choose windows around each token."""
-        super().choose(data, features, edges)
+        """Choose windows around each token; with ``features`` "words", the forms of words, too."""
+        if features not in (None, "windows", "words") or edges is not None:
+            raise InputError(f"features of tokens are windows or words, and they have no edges; got {features or edges!r}.")
         count = len(data.inputs[0][0])
         templates = [[list(at) for at in template] for template in window_template(count)]
-        return Preprocessing(self.name, templates=templates, n_columns=count)
+        return Preprocessing(self.name, "words" if features == "words" else "", templates=templates, n_columns=count)
 
     def inputs(self, data: Data, preprocessing: Preprocessing) -> Any:
-        """Return dicts of the features in windows."""
+        """Return dicts of the features in windows, or of a template file."""
+        if preprocessing.patterns is not None:
+            patterns = Templates(tuple(preprocessing.patterns))
+            return [patterns(sentence) for sentence in data.inputs]
         templates = [tuple((int(c), int(t)) for c, t in template) for template in preprocessing.templates or []]
-        return [window_features(sentence, templates) for sentence in data.inputs]
+        windows = [window_features(sentence, templates) for sentence in data.inputs]
+        if preprocessing.features != "words":
+            return windows
+        return [joined(found, word_features(sentence)) for found, sentence in zip(windows, data.inputs, strict=True)]
+
+    def with_template(self, data: Data, made: Preprocessing, template: Path) -> Preprocessing:
+        """Return the preprocessing with the lines of a template file of CRF++ or Wapiti."""
+        patterns = Templates.parse(read_text(template), str(template))
+        patterns(data.inputs[0])  # columns that are not there are refused
+        return replace(made, templates=None, patterns=list(patterns.lines))
 
     def defaults(self, data: Data) -> dict[str, Any]:
         """Give weights to what occurs only, of hundreds of thousands of features, and a ridge that does not grow."""

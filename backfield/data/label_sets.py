@@ -42,13 +42,14 @@ def has_sets(y: Any) -> bool:
     """Whether labels hold sets, or None for hidden ones."""
     if not isinstance(y, list | tuple):
         return False
-    return any(_is_set(entry) for entry in y)
-
-
-def _is_set(entry: Any) -> bool:
-    if entry is None or isinstance(entry, set | frozenset):
+    kinds = set(map(type, y))
+    if kinds & {type(None), set, frozenset}:
         return True
-    return isinstance(entry, list | tuple) and any(isinstance(label, str) for label in entry)
+    return bool(kinds & {list, tuple}) and any(isinstance(entry, list | tuple) and _has_texts(entry) for entry in y)
+
+
+def _has_texts(entry: list[Any] | tuple[Any, ...]) -> bool:
+    return any(isinstance(label, str) for label in entry)
 
 
 def _members(entry: Any, number: int) -> list[Any]:

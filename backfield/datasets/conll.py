@@ -1,8 +1,4 @@
-"""Column files as of the CoNLL tasks: a token per line, columns apart by blanks, an empty line between sentences.
-
-Features of tokens come from window templates: a template is a tuple of (column, offset), and the token at t has the
-feature "w[-1]|w[0]=the|cat" where the columns around t hold these texts, none where the window leaves the sentence.
-"""
+"""Column files as of the CoNLL tasks: a token per line, columns apart by blanks, an empty line between sentences."""
 
 from __future__ import annotations
 
@@ -13,11 +9,11 @@ from typing import NamedTuple
 
 from backfield.datasets._files import locate
 from backfield.errors import InputError
+from backfield.features.tokens import Token as Token
+from backfield.features.tokens import window_features as window_features
+from backfield.features.tokens import window_template as window_template
 
 URL = "https://www.clips.uantwerpen.be/conll2000/chunking/"
-
-Token = tuple[str, ...]
-Template = tuple[tuple[int, int], ...]
 
 
 class Conll(NamedTuple):
@@ -39,11 +35,11 @@ def load(data: str | Path | None = None) -> Conll:
 def read_columns(path: str | Path, n_columns: int | None = None) -> list[list[Token]]:
     """Return the sentences of a column file, each a list of tokens, each a tuple of its columns.
 
-    Every token must have ``n_columns`` columns; ``None``: as many as the first one.
+    Every token must have ``n_columns`` columns; ``None``: as many as the first one. Lines ``-DOCSTART-`` are left out.
     """
     where = ""
     sentences: list[list[Token]] = [[]]
-    for number, line in enumerate(_read(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         token = tuple(line.split())
         if not token:
             if sentences[-1]:
@@ -55,14 +51,14 @@ def read_columns(path: str | Path, n_columns: int | None = None) -> list[list[To
             columns = "1 column" if len(token) == 1 else f"{len(token)} columns"
             raise InputError(f"{path} line {number}: got {columns}, {n_columns} are needed{where}.")
         sentences[-1].append(tuple(map(sys.intern, token)))
-    if not sentences[-1]:
-        sentences.pop()
+    sentences = [sentence for sentence in sentences if sentence and sentence[0][0] != "-DOCSTART-"]
     if not sentences:
         raise InputError(f"{path}: has no sentences; lines of columns are needed, an empty line between sentences.")
     return sentences
 
 
-def _read(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """Return the text of a file in UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -77,41 +73,3 @@ def split_labels(sentences: Sequence[Sequence[Token]]) -> tuple[list[list[Token]
         raise InputError("tokens have one column; at least one of features and one of labels are needed.")
     tokens = [[token[:-1] for token in sentence] for sentence in sentences]
     return tokens, [[token[-1] for token in sentence] for sentence in sentences]
-
-
-def window_template(n_columns: int = 2) -> list[Template]:
-    """Return the usual templates of chunking (those of CRFsuite's example) for ``n_columns`` columns of features.
-
-    The first column, of many values: positions -2..2 and the pairs -1|0, 0|1. Each further one: positions -2..2, the
-    four pairs and the three triples of neighbours within them.
-    """
-    around = range(-2, 3)
-    templates: list[Template] = [((0, t),) for t in around] + [((0, -1), (0, 0)), ((0, 0), (0, 1))]
-    for column in range(1, n_columns):
-        for length in (1, 2, 3):
-            templates += [tuple((column, t + k) for k in range(length)) for t in range(-2, 4 - length)]
-    return templates
-
-
-def window_features(sentence: Sequence[Token], templates: Sequence[Template] | None = None) -> list[dict[str, float]]:
-    """Return the features {name: 1.0} of each token of a sentence, by default from :func:`window_template`.
-
-    The first token also has ``__BOS__`` and the last ``__EOS__``. Equal names are one string in memory.
-    """
-    if not sentence:
-        return []
-    if templates is None:
-        templates = window_template(len(sentence[0]))
-    prefixes = ["|".join(f"{_column_name(column)}[{t}]" for column, t in template) + "=" for template in templates]
-    features: list[dict[str, float]] = [{} for _ in sentence]
-    for prefix, template in zip(prefixes, templates, strict=True):
-        first, last = min(t for _, t in template), max(t for _, t in template)
-        for at in range(max(0, -first), min(len(sentence), len(sentence) - last)):
-            features[at][sys.intern(prefix + "|".join(sentence[at + t][column] for column, t in template))] = 1.0
-    features[0]["__BOS__"] = 1.0
-    features[-1]["__EOS__"] = 1.0
-    return features
-
-
-def _column_name(column: int) -> str:
-    return ("w", "pos")[column] if column < 2 else f"c{column}"

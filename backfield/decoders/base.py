@@ -21,6 +21,8 @@ class Decoder(Component):
     #: Looks at each variable's own marginals alone, so that the labels of a tile are those of the whole image.
     local: ClassVar[bool] = False
 
+    #: What it predicts of several graphs together is what it predicts of each.
+    separable: ClassVar[bool] = False
     #: Predicts labelings that have a positive probability under theta, or none; others are refused with constraints.
     keeps_constraints: ClassVar[bool] = False
 

@@ -19,6 +19,7 @@ class Map(Decoder, name="map"):
     solver: str = "auto"
 
     needs_marginals: ClassVar[bool] = False
+    separable: ClassVar[bool] = True
     keeps_constraints: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

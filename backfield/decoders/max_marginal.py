@@ -20,6 +20,7 @@ from backfield.map_solvers.auto import solve
 class MaxMarginal(Decoder, name="max_marginal"):
     """The most probable label of each variable; of all labelings that are possible, where some are not."""
 
+    separable: ClassVar[bool] = True
     keeps_constraints: ClassVar[bool] = True
 
     local: ClassVar[bool] = True

@@ -15,6 +15,7 @@ from backfield.graph import Potentials
 class Soft(Decoder, name="soft"):
     """The probability of each label."""
 
+    separable: ClassVar[bool] = True
     keeps_constraints: ClassVar[bool] = True
     local: ClassVar[bool] = True
 

@@ -3,14 +3,15 @@
     theta_i(x) = sum_f u_f(i) w[f, x]   over the pairs (f, x) of the pattern
 
 The usual model of taggers with hundreds of thousands of features, most of which go with one or two labels. Cost and
-memory are linear in the pairs, not in features times labels.
+memory are linear in the pairs, not in features times labels. The few features that go with many labels make up most of the
+pairs that a row has: over many rows, these are rows of a dense matrix, whose labels a processor adds several at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,15 +32,44 @@ class ObservedLinear(Energy, name="observed_linear"):
         return BoundLinear(ptr, labels)
 
 
+class DenseRows(NamedTuple):
+    """The features that are rows of a dense (n_rows, K) matrix, and where their weights are in it."""
+
+    of: np.ndarray  # (F,) row of each feature, -1: none
+    n_rows: int
+    weights: np.ndarray  # numbers of the weights of these features
+    entries: np.ndarray  # their flat places in the matrix
+
+    @classmethod
+    def choose(cls, ptr: np.ndarray, labels: np.ndarray, n_outputs: int) -> DenseRows:
+        """Return the features for which K additions of a vector unit are cheaper than one for each of their labels."""
+        sizes = np.diff(ptr)
+        chosen = np.flatnonzero(sizes > n_outputs // 5 + 1)
+        of = np.full(len(sizes), -1, dtype=np.int32)
+        of[chosen] = np.arange(len(chosen))
+        owner = np.repeat(of, sizes)
+        weights = np.flatnonzero(owner >= 0)
+        return cls(of, len(chosen), weights, owner[weights].astype(np.int64) * n_outputs + labels[weights])
+
+    def none(self) -> DenseRows:
+        """Return that no feature is one; ``of`` stays empty for the kernels."""
+        return DenseRows(self.of[:0], 0, self.weights[:0], self.entries[:0])
+
+
 class BoundLinear(ObservedLinear):
     """An :class:`ObservedLinear` that knows its pattern."""
 
     def __init__(self, ptr: np.ndarray, labels: np.ndarray) -> None:
         object.__setattr__(self, "ptr", np.ascontiguousarray(ptr, dtype=np.int64))
         object.__setattr__(self, "labels", np.ascontiguousarray(labels, dtype=np.int32))
+        object.__setattr__(self, "dense", {})
 
     ptr: np.ndarray
     labels: np.ndarray
+    dense: dict[int, DenseRows]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"ptr": self.ptr, "labels": self.labels, "dense": {}}
 
     def __repr__(self) -> str:
         return "observed_linear"
@@ -53,14 +83,27 @@ class BoundLinear(ObservedLinear):
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
         """Return the scores (N, K)."""
         out = np.zeros((features.shape[0], n_outputs), features.dtype)
-        _scores(features.indptr, features.indices, features.data, self.ptr, self.labels, w, out)
+        rows = self._dense_rows(features, n_outputs)
+        dense = np.zeros((rows.n_rows, n_outputs), features.dtype)
+        dense.reshape(-1)[rows.entries] = w[rows.weights]
+        _scores(features.indptr, features.indices, features.data, self.ptr, self.labels, rows.of, w, dense, out)
         return out
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights."""
         d_w = np.zeros(len(self.labels))
-        _scores_vjp(features.indptr, features.indices, features.data, self.ptr, self.labels, d_scores, d_w)
+        rows = self._dense_rows(features, d_scores.shape[1])
+        d_dense = np.zeros((rows.n_rows, d_scores.shape[1]))
+        _scores_vjp(features.indptr, features.indices, features.data, self.ptr, self.labels, rows.of, d_scores, d_dense, d_w)
+        d_w[rows.weights] = d_dense.reshape(-1)[rows.entries]
         return d_w
+
+    def _dense_rows(self, features: Any, n_outputs: int) -> DenseRows:
+        """Return which features are rows of a dense matrix: none where filling it would cost more than it saves."""
+        if n_outputs not in self.dense:
+            self.dense[n_outputs] = DenseRows.choose(self.ptr, self.labels, n_outputs)
+        rows = self.dense[n_outputs]
+        return rows if features.nnz > len(rows.weights) else rows.none()
 
 
 def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,20 +133,32 @@ def _known(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @kernel
-def _scores(indptr, indices, data, ptr, labels, w, out):
+def _scores(indptr, indices, data, ptr, labels, dense_row, w, dense, out):
+    count, use_dense = out.shape[1], len(dense) > 0
     for t in range(len(indptr) - 1):
         row = out[t]
         for p in range(indptr[t], indptr[t + 1]):
             feature, value = indices[p], data[p]
-            for q in range(ptr[feature], ptr[feature + 1]):
-                row[labels[q]] += value * w[q]
+            at = dense_row[feature] if use_dense else -1
+            if at >= 0:
+                for x in range(count):
+                    row[x] += value * dense[at, x]
+            else:
+                for q in range(ptr[feature], ptr[feature + 1]):
+                    row[labels[q]] += value * w[q]
 
 
 @kernel
-def _scores_vjp(indptr, indices, data, ptr, labels, d_out, d_w):
+def _scores_vjp(indptr, indices, data, ptr, labels, dense_row, d_out, d_dense, d_w):
+    count, use_dense = d_out.shape[1], len(d_dense) > 0
     for t in range(len(indptr) - 1):
         row = d_out[t]
         for p in range(indptr[t], indptr[t + 1]):
             feature, value = indices[p], data[p]
-            for q in range(ptr[feature], ptr[feature + 1]):
-                d_w[q] += value * row[labels[q]]
+            at = dense_row[feature] if use_dense else -1
+            if at >= 0:
+                for x in range(count):
+                    d_dense[at, x] += value * row[x]
+            else:
+                for q in range(ptr[feature], ptr[feature + 1]):
+                    d_w[q] += value * row[labels[q]]

@@ -322,7 +322,7 @@ class Assembler:
             if x is None:
                 x = self._features(sample)
             rules = self.learned.rules
-            forbidden = None if rules is None else rules.of(sample.n_variables)
+            forbidden = None if rules is None else rules.of(*(sample.parts or (sample.n_variables,)))
             return Example(graph, *self._rows(sample, graph, x), forbidden=forbidden, kernels=sample.kernels)
 
     def _features(self, sample: Instance) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,15 @@ from backfield.estimators._decode import decode, unary_marginals
 from backfield.graph import Potentials
 from backfield.graph.conditioning import evidence
 from backfield.inference import Result
+from backfield.inference.base import ExactInference
 from backfield.structures import Instance, Structure
 from backfield.training.execution.cluster import Cluster
 from backfield.training.execution.threads import in_order
 
 #: Examples of one task on a cluster.
 BATCH = 4
+#: Examples that are predicted at once where the structure joins them.
+JOINED = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +52,46 @@ class Predictor:
 
     def marginals(self, x: Any, number: int) -> Any:
         """Return the marginals of an entry of X, in its shape."""
-        sample, settings = self.sample(x, number), self.assembler.settings
-        theta = self.theta(sample, number)
+        return self._marginals(self.sample(x, number), number)
+
+    def _marginals(self, sample: Instance, number: int) -> Any:
+        settings, theta = self.assembler.settings, self.theta(sample, number)
         given = evidence(theta.graph, sample.observed)
         return self._shaped(unary_marginals(theta, settings.inference, given, settings.dtype).unary, sample)
 
     def both(self, x: Any, number: int) -> tuple[Any, Any]:
         """Return labels and marginals of an entry of X."""
         return self._predict(self.sample(x, number), number, proba=True)
+
+    @property
+    def joins(self) -> bool:
+        """Whether several entries of X may be predicted at once, exactly as one by one."""
+        settings = self.assembler.settings
+        return isinstance(settings.inference, ExactInference) and settings.decoder.separable and settings.classifier is None
+
+    def many_labels(self, X: list[Any], first: int) -> list[Any]:
+        """Return the labels of some entries of X, the first of which has the number ``first``."""
+        return self._many(X, first, self.labels, lambda sample: [self._predict(sample, first, proba=False)[0]])
+
+    def many_marginals(self, X: list[Any], first: int) -> list[Any]:
+        """Return the marginals of some entries of X."""
+        return self._many(X, first, self.marginals, lambda sample: [self._marginals(sample, first)])
+
+    def many_both(self, X: list[Any], first: int) -> list[Any]:
+        """Return labels and marginals of some entries of X."""
+        return self._many(X, first, self.both, lambda sample: self._predict(sample, first, proba=True))
+
+    def _many(self, X: list[Any], first: int, one: Callable[..., Any], answer: Callable[[Instance], Any]) -> list[Any]:
+        """Answer at once where the structure joins the entries, else one by one."""
+        sample = None
+        if self.joins:
+            with suppress(InputError):  # one by one, the error says where it is
+                sample = self._structure.join(X, self.assembler.learned.reader.names)
+        if sample is None or sample.parts is None:
+            return [one(x, first + k) for k, x in enumerate(X)]
+        cuts = np.cumsum(sample.parts)[:-1]
+        found = [np.split(each, cuts) for each in answer(sample)]
+        return found[0] if len(found) == 1 else list(zip(*found, strict=True))
 
     def scored(self, pair: tuple[Any, Any], number: int) -> tuple[int, int]:
         """Return how many labels of an entry of X and y are right, and how many are known."""
@@ -107,12 +143,19 @@ def stream(answer: Callable[[Any, int], Any], X: Any, n_jobs: int, cluster: Clus
     """Yield ``answer`` of each entry of X and its number."""
     if cluster is not None:
         yield from _on_workers(answer, X, cluster)
-    elif n_jobs == 1:
-        for number in range(len(X)):
-            yield answer(X[number], number)
     else:
-        singles = [(number, number + 1) for number in range(len(X))]
-        yield from in_order(lambda first, last: answer(X[first], first), singles, n_jobs)
+        yield from stream_many(lambda some, first: [answer(x, first + k) for k, x in enumerate(some)], X, n_jobs, 1)
+
+
+def stream_many(answer: Callable[[list[Any], int], list[Any]], X: Any, n_jobs: int, size: int = JOINED) -> Iterator[Any]:
+    """Yield the answers for ``size`` entries of X at a time, and the number of the first of them."""
+
+    def part(first: int, last: int) -> list[Any]:
+        return answer([X[number] for number in range(first, last)], first)
+
+    parts = [(first, min(first + size, len(X))) for first in range(0, len(X), size)]
+    for found in (part(*each) for each in parts) if n_jobs == 1 else in_order(part, parts, n_jobs):
+        yield from found
 
 
 def _on_workers(answer: Callable[[Any, int], Any], X: Any, cluster: Cluster) -> Iterator[Any]:

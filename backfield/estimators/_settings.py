@@ -6,6 +6,7 @@ Parameters that are specs are seen through: ``inference__n_iter`` reads and rewr
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,9 @@ from backfield.energies.network import is_module
 from backfield.errors import InputError
 from backfield.estimators.classifier import Classifier
 from backfield.inference import Inference
+from backfield.learners.lbfgs import LBFGS
 from backfield.learners.oracle_descent import oracle_energy
+from backfield.learners.owlqn import OWLQN
 from backfield.objectives import Objective, Setting, get_objective, jgmt_alias, make_setting
 from backfield.registry import Component, find_room, get, parse
 from backfield.structures import Structure
@@ -69,7 +72,11 @@ class Settings:
     @property
     def learner(self) -> Any:
         """What moves the weights."""
-        return part_of("learner", self.params["learner"])
+        learner = part_of("learner", self.params["learner"])
+        l1 = self.params["l1"]
+        if isinstance(l1, bool) or not isinstance(l1, int | float | np.number) or not 0 <= l1 < math.inf:
+            raise InputError(f"l1 must be a finite number >= 0, got {l1!r}.")
+        return _with_l1(learner, float(l1)) if l1 else learner
 
     @property
     def decoder(self) -> Decoder:
@@ -154,3 +161,10 @@ def changed_part(key: str, value: Any, changes: dict[str, Any]) -> Any:
         return value.set_params(**changes)
     part = part_of(key, value).replace(**changes)
     return repr(part) if isinstance(value, str) else part
+
+
+def _with_l1(learner: Any, l1: float) -> OWLQN:
+    """Return OWL-QN with the parameters of L-BFGS."""
+    if type(learner) is not LBFGS:
+        raise InputError(f"l1={l1:g} needs the learner 'lbfgs', got {learner!r}; owlqn takes its own l1, others have none.")
+    return OWLQN(l1, learner.max_iter, learner.tol, learner.history, learner.max_evaluations, learner.patience)

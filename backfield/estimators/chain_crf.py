@@ -29,7 +29,7 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
     with the largest product of marginals.
 
     ``order`` is the number of earlier labels that a label sees: with 2 there is also a weight for every three labels in a
-    row, and inference costs L^3 per position.
+    row, and inference costs L^3 per position. Named features that occur fewer than ``min_count`` times have no weight.
     """
 
     def predict_best(self, X: Any, k: int = 5) -> list[list[tuple[np.ndarray, float]]]:

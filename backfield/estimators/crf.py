@@ -19,7 +19,7 @@ from backfield.errors import InputError
 from backfield.estimators import _fitting
 from backfield.estimators._assembly import Assembler
 from backfield.estimators._fitting import Fitted, checked_sample_weight
-from backfield.estimators._predicting import Predictor, stream
+from backfield.estimators._predicting import Predictor, stream, stream_many
 from backfield.estimators._settings import Settings, changed_part, with_parts
 from backfield.graph import Potentials
 from backfield.inference import Result
@@ -42,7 +42,7 @@ def estimator_for(structure: str, **params: Any) -> CRF:
     part = get("structures", structure)
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     known = _KNOWN.get(part.name)
-    return CRF(structure=repr(part), **params) if known is None else known(**fields, **params)
+    return CRF(structure=repr(part), **params) if known is None else known(**fields | params)
 
 
 class CRF(ClassifierMixin, BaseEstimator):
@@ -54,7 +54,7 @@ class CRF(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     inference, loss, gradient, learner, unary, pairwise, decoder, l2, fit_intercept, start, class_weight, n_labels, dtype, \
-n_jobs, random_state, verbose
+n_jobs, random_state, verbose, l1
         As in :class:`GridCRF`.
     structure : str or Structure
         ``grid``, ``chain``, ``graph``, or one that a plugin brings.
@@ -88,6 +88,7 @@ n_jobs, random_state, verbose
         n_jobs: int = 1,
         random_state: int | None = 0,
         verbose: int = 0,
+        l1: float = 0.0,
         structure: Any = "graph",
     ) -> None:
         self.inference = inference
@@ -106,6 +107,7 @@ n_jobs, random_state, verbose
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.l1 = l1
         self.structure = structure
 
     # ---- parameters ----
@@ -313,7 +315,8 @@ n_jobs, random_state, verbose
             return self._tiled(X, tile, out, cluster, labels=True)
         _refuse_out(out)
         with using(cluster):
-            return Ragged(self._stream(self._predictor().labels, X))
+            predictor = self._predictor()
+            return Ragged(self._stream(predictor.labels, X, many=predictor.many_labels))
 
     def predict_proba(self, X: Any, cluster: Any = None, *, tile: Any = None, out: Any = None) -> Any:
         """Return the marginals of every variable, shaped as the input with the labels as last axis.
@@ -324,7 +327,8 @@ n_jobs, random_state, verbose
             return self._tiled(X, tile, out, cluster, marginals=True)
         _refuse_out(out)
         with using(cluster):
-            return Ragged(self._stream(self._predictor().marginals, X))
+            predictor = self._predictor()
+            return Ragged(self._stream(predictor.marginals, X, many=predictor.many_marginals))
 
     def predict_each(self, X: Any, cluster: Any = None, *, tile: Any = None, out: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield labels and marginals of each example in order, as they come; what is yielded is not held.
@@ -337,7 +341,8 @@ n_jobs, random_state, verbose
                 yield from self._each_tiled(X, tile, out, workers, labels=True, marginals=True)
             else:
                 _refuse_out(out)
-                yield from self._stream(self._predictor().both, X, workers)
+                predictor = self._predictor()
+                yield from self._stream(predictor.both, X, workers, predictor.many_both)
         finally:
             if workers is not None:
                 workers.close()
@@ -368,9 +373,12 @@ n_jobs, random_state, verbose
                 places = (places,) * (labels + marginals)
             yield answer(X[number], number, tuple(places), n_jobs, cluster or active())
 
-    def _stream(self, answer: Any, X: Any, cluster: Any = None) -> Iterator[Any]:
-        X = checked_sequence(open_data(X)[0], "X")
-        return stream(answer, X, self._settings().n_jobs, cluster or active())
+    def _stream(self, answer: Any, X: Any, cluster: Any = None, many: Any = None) -> Iterator[Any]:
+        X, settings = checked_sequence(open_data(X)[0], "X"), self._settings()
+        cluster = cluster or active()
+        if many is None or cluster is not None or not settings.structure.chains:
+            return stream(answer, X, settings.n_jobs, cluster)
+        return stream_many(many, X, settings.n_jobs)
 
     def potentials(self, x: Any) -> Potentials:
         """Return the log-potentials of one example."""

@@ -46,6 +46,8 @@ class GridCRF(CRF, structure="grid"):
         Seed of everything random.
     verbose : int
         1 shows a progress bar on standard error.
+    l1 : float
+        Penalty on the absolute values of all weights, which makes many of them 0 (``lbfgs`` becomes ``owlqn``).
     neighbours : {4, 8}
         Of a pixel: those beside, above and below it, or the diagonal ones, too.
     offsets : list of (int, int), optional

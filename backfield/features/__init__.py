@@ -1,4 +1,4 @@
-"""Images -> features of pixels, of edges between pixels, of superpixels; kept on disk by content."""
+"""Images -> features of pixels, of edges, of superpixels; tokens -> named features; kept on disk by content."""
 
 from backfield.features.boxes import box_labels as box_labels
 from backfield.features.boxes import box_of as box_of
@@ -14,8 +14,15 @@ from backfield.features.image import sinusoidal_expansion as sinusoidal_expansio
 from backfield.features.image import subsample as subsample
 from backfield.features.lazy import LazyArray as LazyArray
 from backfield.features.local import LocalFeatures as LocalFeatures
+from backfield.features.named import hashed as hashed
 from backfield.features.superpixels import majority_labels as majority_labels
 from backfield.features.superpixels import paint as paint
 from backfield.features.superpixels import region_edges as region_edges
 from backfield.features.superpixels import region_features as region_features
 from backfield.features.superpixels import superpixels as superpixels
+from backfield.features.tokens import Templates as Templates
+from backfield.features.tokens import joined as joined
+from backfield.features.tokens import window_features as window_features
+from backfield.features.tokens import window_template as window_template
+from backfield.features.tokens import word_features as word_features
+from backfield.features.tokens import word_shape as word_shape

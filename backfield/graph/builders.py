@@ -17,13 +17,25 @@ def chain(length: int, labels: int | Sequence[int] = 2, order: int = 1) -> Graph
     n = _positive(length, "length")
     if order not in (1, 2) or isinstance(order, bool):
         raise InputError(f"a chain is of order 1 or 2, got {order!r}.")
-    pairs = np.arange(n - 1)[:, None] + np.arange(2)
-    if order == 1 or n < 3:
-        return _pairwise(_counts(labels, n), pairs)
-    triples = np.arange(n - 2)[:, None] + np.arange(3)
-    ptr = np.concatenate([np.arange(n) * 2, 2 * (n - 1) + np.arange(1, n - 1) * 3])
-    graph = Graph._from_arrays(_counts(labels, n), ptr, np.concatenate([pairs.ravel(), triples.ravel()]))
-    graph._group_sizes = (("pairs", n - 1), ("triples", n - 2))
+    return chains((n,), labels, order)
+
+
+def chains(lengths: Sequence[int], labels: int | Sequence[int] = 2, order: int = 1) -> Graph:
+    """Return chains end to end: all pairs of neighbours and, of order 2, then all triples."""
+    sizes = np.asarray(lengths, dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    left = np.repeat(starts[1:], sizes) - np.arange(starts[-1])  # positions from here to the end of the chain
+    pairs = np.flatnonzero(left > 1)[:, None] + np.arange(2)
+    triples = np.flatnonzero(left > 2)[:, None] + np.arange(3) if order == 2 else np.empty((0, 3), dtype=np.int64)
+    counts = _counts(labels, int(starts[-1]))
+    if len(triples) == 0:
+        graph = _pairwise(counts, pairs)
+    else:
+        ptr = np.concatenate([np.arange(len(pairs) + 1) * 2, pairs.size + np.arange(1, len(triples) + 1) * 3])
+        graph = Graph._from_arrays(counts, ptr, np.concatenate([pairs.ravel(), triples.ravel()]))
+        graph._group_sizes = (("pairs", len(pairs)), ("triples", len(triples)))
+    if len(sizes) > 1:
+        graph.parts = starts
     return graph
 
 

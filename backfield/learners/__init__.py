@@ -6,6 +6,8 @@ from backfield.learners.base import Incremental as Incremental
 from backfield.learners.base import Learner as Learner
 from backfield.learners.frank_wolfe import FrankWolfe as FrankWolfe
 from backfield.learners.lbfgs import LBFGS as LBFGS
+from backfield.learners.online import PassiveAggressive as PassiveAggressive
+from backfield.learners.online import Perceptron as Perceptron
 from backfield.learners.oracle_descent import OracleDescent as OracleDescent
 from backfield.learners.owlqn import OWLQN as OWLQN
 from backfield.learners.self_training import SelfTraining as SelfTraining

@@ -8,6 +8,7 @@ B_b holds the variables whose largest marginal, the confidence, is in bin b. Hid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,12 +38,16 @@ class Calibration(NamedTuple):
 
 
 class ChunkScores(NamedTuple):
-    """Precision, recall and F1 of chunks, as ``conlleval`` counts them, and the number of true chunks."""
+    """Precision, recall and F1 of chunks, as ``conlleval`` counts them, and the number of true chunks.
+
+    ``counts`` holds for each type how many are right, real and guessed.
+    """
 
     precision: float
     recall: float
     f1: float
     support: int
+    counts: dict[str, tuple[int, int, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Metrics:
     calibration: Calibration | None = None
     log_loss: float | None = None
     chunks: ChunkScores | None = None
+    spans: Calibration | None = None
 
     @property
     def n_variables(self) -> int:
@@ -136,7 +142,14 @@ class Metrics:
             "confusion": self.confusion.tolist(),
         }
         if self.chunks is not None:
-            out["chunks"] = self.chunks._asdict()
+            types = {kind: _chunk_scores({kind: counts})._asdict() for kind, counts in self.chunks.counts.items()}
+            for scores in types.values():
+                del scores["counts"]
+            out["chunks"] = self.chunks._asdict() | {"counts": self.chunks.counts, "types": types}
+        if self.spans is not None:
+            rows = zip(*self.spans, strict=True)
+            bins = [dict(zip(self.spans._fields, map(_finite, row), strict=True)) for row in rows]
+            out["spans"] = {"expected_calibration_error": self.spans.error, "bins": bins}
         return out
 
 
@@ -171,7 +184,7 @@ class Tally:
         self._squares = np.zeros((3, N_BINS))  # over examples, of variables and right ones: n n, n r, r r
         self._log_loss: float | None = None
         self._tagging = _is_tagging(self.classes)
-        self._chunks = np.zeros(3, dtype=np.int64)  # right, real, guessed
+        self._chunks: Counter[tuple[str, int]] = Counter()  # of each type: right, real, guessed
 
     def add(self, truth: Any, predicted: Any, probabilities: Any = None, weight: float = 1) -> None:
         """Score one example: its labels, the predicted ones, and the probabilities with the classes as last axis.
@@ -204,7 +217,7 @@ class Tally:
             raise InputError("there is nothing to score: all labels are hidden.")
         found = None if self._log_loss is None else _calibration(self._bins, self._squares)
         loss = None if self._log_loss is None else float(self._log_loss / total)
-        chunks = _chunk_scores(*self._chunks.tolist()) if self._tagging else None
+        chunks = _chunk_scores(_by_type(self._chunks)) if self._tagging else None
         return Metrics(self.classes.tolist(), self._confusion, found, loss, chunks)
 
 
@@ -253,19 +266,26 @@ def _log_losses(probabilities: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 def chunk_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> ChunkScores:
     """Return precision, recall and F1 of the chunks of BIO tags (also with E and S); a chunk is right if it is all right."""
-    counts = [_count_chunks(one, two) for one, two in zip(truth, predicted, strict=True)]
-    return _chunk_scores(*np.sum(counts, axis=0, initial=0).tolist() if counts else (0, 0, 0))
+    counts: Counter[tuple[str, int]] = Counter()
+    for one, two in zip(truth, predicted, strict=True):
+        counts += _count_chunks(one, two)
+    return _chunk_scores(_by_type(counts))
 
 
-def _count_chunks(truth: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
-    """Return how many chunks are right, real and guessed."""
+def _count_chunks(truth: Sequence[str], predicted: Sequence[str]) -> Counter[tuple[str, int]]:
+    """Return how many chunks of each type are right (0), real (1) and guessed (2)."""
     a, b = chunks_of(truth), chunks_of(predicted)
-    return np.array([len(a & b), len(a), len(b)])
+    return Counter((kind, what) for what, some in enumerate((a & b, a, b)) for kind, _, _ in some)
 
 
-def _chunk_scores(right: int, real: int, guessed: int) -> ChunkScores:
+def _by_type(counts: Counter[tuple[str, int]]) -> dict[str, tuple[int, int, int]]:
+    return {kind: (counts[kind, 0], counts[kind, 1], counts[kind, 2]) for kind in sorted({kind for kind, _ in counts})}
+
+
+def _chunk_scores(counts: dict[str, tuple[int, int, int]]) -> ChunkScores:
+    right, real, guessed = (sum(each[what] for each in counts.values()) for what in range(3))
     precision, recall = right / guessed if guessed else 0.0, right / real if real else 0.0
-    return ChunkScores(precision, recall, 2 * right / (real + guessed) if real + guessed else 0.0, real)
+    return ChunkScores(precision, recall, 2 * right / (real + guessed) if real + guessed else 0.0, real, counts)
 
 
 def chunks_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:

@@ -32,6 +32,8 @@ class Margin(Objective):
     needs_inference: ClassVar[bool] = False
     smooth: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
+    #: How much Delta counts.
+    scale: float = 1.0
 
     def check_target(self, target: Target) -> None:
         """Refuse sets of labels, to which there is no Hamming distance."""
@@ -49,7 +51,7 @@ class Margin(Objective):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss and its (sub)gradient."""
-        augmented = theta.with_unary(theta.unary_flat + margin(theta, target))
+        augmented = theta.with_unary(theta.unary_flat + margin(theta, target) * theta.dtype.type(self.scale))
         high, d_high = self._given(Conditioned(augmented, target.observed, self.method))
         if is_complete(target):  # nothing to maximise, and no model to restrict
             low, d_low = theta.score(target.labeling.labels), theta.indicators(target.labeling.labels)
@@ -95,9 +97,14 @@ def complete_labels(theta: Potentials, target: Target) -> np.ndarray | None:
 
 @dataclass(frozen=True, repr=False)
 class MaxMargin(Margin, name="max_margin"):
-    """The structured hinge loss with an exact MAP ``solver``."""
+    """The structured hinge loss with an exact MAP ``solver``; Delta counts ``scale`` times, 0: the perceptron loss."""
 
     solver: str = "auto"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not 0 <= self.scale < np.inf:
+            raise InputError(f"max_margin: scale must be a finite number >= 0, got {self.scale!r}.")
 
     def supports(self, theta: Potentials, setting: Setting) -> bool:
         """Whether theta holds tables, or what Viterbi's algorithm runs on."""
@@ -110,7 +117,7 @@ class MaxMargin(Margin, name="max_margin"):
 
     def most_violating(self, theta: Potentials, target: Target) -> Violation:
         """Return the maximiser of theta·f(y) + Delta(y): the oracle of Frank-Wolfe methods."""
-        delta = margin(theta, target)
+        delta = margin(theta, target) * theta.dtype.type(self.scale)
         augmented = theta.with_unary(theta.unary_flat + delta)
         model = Conditioned(augmented, target.observed)
         if model.theta is None:

@@ -218,6 +218,10 @@ def _calibrations(results: Sequence[ModelResult]) -> str:
         if result.metrics.calibration is not None:
             chart = calibration_chart(result.metrics.calibration, _colour(k, results), f"calibration of {result.name}")
             charts.append((f"{_key(k, results)}{escape(result.name)}<span>ECE {result.metrics.ece:.4f}</span>", chart))
+        if result.metrics.spans is not None:
+            spans = result.metrics.spans
+            chart = calibration_chart(spans, _colour(k, results), f"calibration of the spans of {result.name}")
+            charts.append((f"{_key(k, results)}{escape(result.name)}, spans<span>ECE {spans.error:.4f}</span>", chart))
     return _charts(charts)
 
 

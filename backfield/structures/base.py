@@ -66,6 +66,8 @@ class Instance:
         Where X brings its own graph.
     kernels : list of Points
         What each kernel over all pairs sees of the variables.
+    parts : tuple of int, optional
+        Where several entries of X follow one another (:meth:`Structure.join`), their numbers of variables.
     """
 
     shape: tuple[int, ...]
@@ -79,6 +81,7 @@ class Instance:
     outputs: Any = None
     graph: Graph | None = None
     kernels: list[Any] = field(default_factory=list)
+    parts: tuple[int, ...] | None = None
 
     @property
     def n_variables(self) -> int:
@@ -128,6 +131,10 @@ class Structure(Component):
     def sample(self, x: Any, names: dict[str, int] | None = None) -> Instance:
         """Return the instance of an entry of X; ``names`` are those that :meth:`learn_names` returned."""
         raise NotImplementedError
+
+    def join(self, X: Sequence[Any], names: dict[str, int] | None = None) -> Instance | None:
+        """Return several entries of X as one instance, to predict them at once; None: one by one."""
+        return None
 
     def graph(self, sample: Instance, n_labels: int) -> Graph:
         """Return the graph of an instance whose variables have ``n_labels`` labels each."""
@@ -207,7 +214,7 @@ def checked_features(features: Any, rows: int, dtype: Any, kind: str) -> Any:
     n_columns(features, rows, kind)
     what = "features" if kind == "node" else "features of factors"
     if hasattr(features, "tocsr"):
-        matrix = checked_csr(features.tocsr(), what).astype(dtype)
+        matrix = checked_csr(features.tocsr(), what).astype(dtype, copy=False)
         values = matrix.data
     else:
         matrix = np.asarray(features)

@@ -47,11 +47,12 @@ class Rules:
     end: np.ndarray  # (L,)
     table: np.ndarray  # (L, L), earlier and later
 
-    def of(self, length: int) -> Forbidden:
-        """Return what is forbidden in a chain of some positions."""
-        count = len(self.start)
-        unary = np.concatenate([np.flatnonzero(self.start), np.flatnonzero(self.end) + (length - 1) * count])
-        return Forbidden(np.unique(unary), self.table.reshape(-1))
+    def of(self, *lengths: int) -> Forbidden:
+        """Return what is forbidden in chains of some positions, end to end."""
+        count, stops = len(self.start), np.cumsum(lengths)[:, None]
+        first = np.flatnonzero(self.start) + (stops - np.array(lengths)[:, None]) * count
+        last = np.flatnonzero(self.end) + (stops - 1) * count
+        return Forbidden(np.unique(np.concatenate([first.ravel(), last.ravel()])), self.table.reshape(-1))
 
     def check(self, labeling: Labeling, names: np.ndarray) -> None:
         """Refuse known labels that break the rules, and sets from which no labels can be chosen that keep them."""

@@ -78,10 +78,57 @@ def test_items_have_full_names():
     assert len(items) == 2
 
 
-@pytest.mark.parametrize(("params", "match"), [({"feature.minfreq": 2}, "minfreq"), ({"x": 1}, "no parameter")])
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"feature.minfreq": 2}, "minfreq=2 is not here"),
+        ({"x": 1}, "no parameter 'x' of lbfgs"),
+        ({"feature.possible_transitions": False}, "possible_transitions=False is not here"),
+        ({"linesearch": "Backtracking"}, "Backtracking"),
+        ({"c2": -1}, "c2 must be a finite number >= 0"),
+        ({"c1": float("nan")}, "c1 must be a finite number >= 0"),
+        ({"period": 0}, "period is a number"),
+        ({"c2": "much"}, "of type float"),
+        ({"gamma": 1.0}, "no parameter 'gamma' of lbfgs"),
+    ],
+)
 def test_what_is_not_here_is_refused(params, match):
     with pytest.raises(bf.InputError, match=match):
         train(params)
+
+
+def test_every_parameter_of_lbfgs_is_honoured():
+    """Another value gives another fit, or an earlier end."""
+    plain = iterations({})
+    assert iterations({"max_iterations": 3}) == 3
+    assert iterations({"epsilon": 0.5}) < plain and iterations({"delta": 0.1, "period": 2}) < plain
+    assert iterations({"delta": 0.0, "epsilon": 1e-7}) > plain
+    weights = [
+        fitted(params).weights_ for params in ({}, {"c2": 5.0}, {"num_memories": 1}, {"feature.possible_states": True})
+    ]
+    assert len({w.tobytes() for w in weights}) == 4
+    assert (fitted({"c1": 1.0}).weights_ == 0).any()
+
+
+def fitted(params, algorithm="lbfgs"):
+    trainer = ours.Trainer(algorithm, params, verbose=False)
+    for x, y in zip(X, Y, strict=True):
+        trainer.append(x, y)
+    return trainer.fit()
+
+
+def iterations(params):
+    return fitted(params).trace_[-1]["iteration"]
+
+
+@pytest.mark.parametrize("name", ["ap", "averaged-perceptron"])
+def test_averaged_perceptron(name, tmp_path):
+    crf = CRF(name, max_iterations=20, model_filename=str(tmp_path / "m.crfsuite")).fit(X, Y)
+    assert crf.predict(X) == Y
+    assert ours.Trainer(name, verbose=False).params()[-2:] == ["max_iterations", "epsilon"]
+    assert fitted({"epsilon": 0.9}, name).trace_[-1]["iteration"] < 20
+    with pytest.raises(bf.InputError, match="no parameter 'c2' of ap"):
+        CRF(name, c2=1.0).fit(X, Y)
 
 
 def train(params):
@@ -91,8 +138,13 @@ def train(params):
 
 
 def test_other_algorithms_are_refused():
-    with pytest.raises(bf.InputError, match="arow"):
-        CRF("arow").fit(X, Y)
+    for name in ("arow", "l2sgd", "pa", "passive-aggressive"):
+        with pytest.raises(bf.InputError, match=f"{name}.*is not here"):
+            CRF(name).fit(X, Y)
+    with pytest.raises(bf.InputError, match="no algorithm 'x'"):
+        CRF("x").fit(X, Y)
+    with pytest.raises(bf.InputError, match=r"no parameter 'calibration\.eta' of lbfgs"):
+        CRF("lbfgs", calibration_eta=0.1).fit(X, Y)
     with pytest.raises(bf.InputError, match="not fitted"):
         CRF().predict(X)
     np.testing.assert_equal(CRF().classes_, None)

@@ -1,0 +1,142 @@
+"""Named features of the positions of sequences, as rows of a sparse matrix.
+
+A position is a list of names, or a dict {name: value}. A value is a number, or a text: {"word": "the"} is the feature
+"word=the" with the separator "="; or a list or dict of more of them, whose names follow after the separator. Positions
+whose values are all numbers, and lists of texts, are the usual ones: for them, Python runs no code per feature.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from backfield.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+_NUMBERS = {float, int, bool, np.float64, np.float32, np.int64}
+#: Values of features that are all 1 share this array.
+_ONES = np.ones(2**16)
+_ONES.flags.writeable = False
+
+
+class Named(NamedTuple):
+    """Names and values of the features of some positions, one position after the other, and their numbers."""
+
+    names: Iterable[str]
+    values: list[Any] | None  # None: all are 1
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, positions: Sequence[Any], separator: str) -> Named:
+        """Read positions."""
+        if set(map(type, positions)) == {dict}:
+            values = list(chain.from_iterable(map(dict.values, positions)))
+            ones = values.count(1.0) == len(values)
+            if ones or _NUMBERS.issuperset(map(type, values)):
+                return cls(chain.from_iterable(positions), None if ones else values, list(map(len, positions)))
+        pairs = [list(named_features(position, separator)) for position in positions]
+        flat = list(chain.from_iterable(pairs))
+        return cls([name for name, _ in flat], [value for _, value in flat], list(map(len, pairs)))
+
+
+def learn_columns(X: Sequence[Any], separator: str, min_count: int = 1) -> dict[str, int]:
+    """Return the columns of the features that occur at least so many times, in the order of their first use."""
+    counts: Counter[str] = Counter()
+    for sequence in X:
+        counts.update(Named.of(sequence, separator).names)
+    names = counts if min_count <= 1 else [name for name, count in counts.items() if count >= min_count]
+    return {name: number for number, name in enumerate(names)}
+
+
+def feature_matrix(sequence: Sequence[Any], names: dict[str, int], separator: str) -> csr_matrix:
+    """Return named features as rows of a matrix; those that were never seen in training have no weight."""
+    from scipy.sparse import csr_matrix
+
+    found = Named.of(sequence, separator)
+    ptr = np.zeros(len(sequence) + 1, dtype=np.int32)
+    np.cumsum(found.sizes, out=ptr[1:])
+    at = np.fromiter(map(names.get, found.names, repeat(-1)), np.int32, int(ptr[-1]))  # type: ignore[arg-type]
+    data = _ones(len(at)) if found.values is None else _as_numbers(found.values)
+    known = at >= 0
+    if not known.all():
+        ptr = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(known, dtype=np.int32)])[ptr]
+        at, data = at[known], data[known]
+    return csr_matrix((_shared(data), at, ptr), shape=(len(sequence), len(names)))
+
+
+def hashed(sequence: Sequence[Any], n_features: int = 2**18, separator: str = "=") -> csr_matrix:
+    """Return named features of a sequence as rows of ``n_features`` columns, whose numbers are hashes of the names.
+
+    No names are kept: a model of hashed features has a fixed size, and features that were never seen share the weights of
+    others. ``X = [bf.features.hashed(sentence) for sentence in sentences]``.
+
+    Parameters
+    ----------
+    sequence : list of dicts or of lists of names
+        The features of each position, as :class:`backfield.ChainCRF` takes them.
+    n_features : int
+        Number of columns; names whose hashes (CRC-32) agree modulo it are one feature.
+    """
+    from scipy.sparse import csr_matrix
+
+    if isinstance(n_features, bool) or not isinstance(n_features, int | np.integer) or not 1 <= n_features < 2**31:
+        raise InputError(f"n_features must be a whole number from 1 to 2**31 - 1, got {n_features!r}.")
+    found = Named.of(list(sequence), separator)
+    ptr = np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int32)
+    codes = (crc32(name.encode("utf-8", "surrogatepass")) for name in found.names)
+    at = (np.fromiter(codes, np.int64, int(ptr[-1])) % n_features).astype(np.int32)
+    data = np.ones(len(at)) if found.values is None else _as_numbers(found.values)
+    matrix = csr_matrix((data, at, ptr), shape=(len(ptr) - 1, int(n_features)))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def named_features(position: Any, separator: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the features of a position."""
+    if not isinstance(position, dict):
+        yield from ((name, 1.0) for name in _plain_names(position))
+        return
+    for name, value in position.items():
+        if isinstance(value, str):
+            yield f"{name}{separator}{value}", 1.0
+        elif isinstance(value, dict | list | tuple | set | frozenset):
+            for inner, number in named_features(value, separator):
+                yield f"{name}{separator}{inner}", number
+        else:
+            yield name, value
+
+
+def _plain_names(names: Any) -> list[str] | tuple[str, ...]:
+    if isinstance(names, set | frozenset):
+        names = sorted(names, key=str)  # the order of a set is another one in each run
+    elif not isinstance(names, list | tuple):
+        names = [names]
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(
+                f"the features of a position are a dict or a list of texts, got {type(name).__name__} {name!r}."
+            )
+    return names
+
+
+def _as_numbers(values: list[Any]) -> np.ndarray:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("values of features must be numbers or strings.") from None
+
+
+def _ones(count: int) -> np.ndarray:
+    return _ONES[:count] if count <= len(_ONES) else np.ones(count)
+
+
+def _shared(data: np.ndarray) -> np.ndarray:
+    """Return the same numbers; where all are 1, a view of one array."""
+    return _ones(len(data)) if (data == 1).all() else data
