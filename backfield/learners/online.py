@@ -33,6 +33,11 @@ class OnlineState(NamedTuple):
         """Return arrays, and numbers for JSON."""
         return {"w": self.w, "moved": self.moved}, {"t": self.t, "epoch": self.epoch}
 
+    @classmethod
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> OnlineState:
+        """Return the state that was packed."""
+        return cls(arrays["w"], arrays["moved"], int(numbers["t"]), int(numbers["epoch"]))
+
 
 @dataclass(frozen=True, repr=False)
 class Online(Learner):
@@ -64,7 +69,7 @@ class Online(Learner):
 
     def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Go through the examples ``epochs`` times, in an order drawn from the seed."""
-        at = OnlineState(w.copy(), np.zeros_like(w)) if restored is None else OnlineState(**restored[0], **restored[1])
+        at = OnlineState(w.copy(), np.zeros_like(w)) if restored is None else OnlineState.unpack(*restored)
         run.mark(at)
         stop, share = run.verdict(), 1.0
         while at.epoch < self.epochs and not stop and share > self.tol:

@@ -30,7 +30,7 @@ def _scores(right: int, real: int, found: int) -> str:
     return f"precision: {precision:6.2f}%; recall: {recall:6.2f}%; FB1: {f1:6.2f}"
 
 
-def span_calibration(truth: Iterable[Sequence[str]], spans: Iterable[Sequence[Any]], n_bins: int = N_BINS) -> Calibration:
+def span_calibration(truth: Iterable[Any], spans: Iterable[Sequence[Any]], n_bins: int = N_BINS) -> Calibration:
     """Return how often predicted spans are right, in bins of their probability.
 
     Parameters
