@@ -34,6 +34,8 @@ def protecting(*inputs: str | os.PathLike[str] | None) -> Iterator[None]:
 
 def check_output(path: str | os.PathLike[str]) -> Path:
     """Return the file that a path leads to, refused where it is an input of this command."""
+    if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path):
+        raise InputError(f"the name of a file must be text or a path; received {type(path).__name__}.")
     target = Path(os.path.realpath(path))
     for source in _PROTECTED.get():
         if target == source or (target.exists() and source in target.parents):

@@ -135,12 +135,10 @@ def start_weights(
     """Return the weights to start from."""
     w, start = layout.start(), settings.params["start"]
     if not isinstance(start, str):
-        given = np.asarray(start, dtype=np.float64)
+        given = np.asarray(start, dtype=np.float64)  # the settings are checked: numbers
         if given.shape != w.shape or not np.isfinite(given).all():
             raise InputError(f"start must be {len(w)} finite weights, as weights_ of such a model; got {given.shape}.")
         return given.copy()
-    if start not in ("independent", "zero", "random"):
-        raise InputError(f"start must be 'independent', 'zero', 'random' or weights, got {start!r}.")
     if settings.learner.own_start or layout.uncoupled(w).any():  # a network starts from what it is
         return w
     if start == "random":

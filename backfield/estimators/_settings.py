@@ -13,6 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from backfield.constraints import (
+    Table,
+    check,
+    choice,
+    exactly,
+    flag,
+    functions,
+    instance,
+    numbers,
+    optional,
+    pair,
+    path,
+    precision,
+    real,
+    whole,
+)
 from backfield.decoders import Decoder
 from backfield.energies import Energy, Network
 from backfield.energies.network import is_module
@@ -26,6 +42,8 @@ from backfield.objectives import Objective, Setting, get_objective, jgmt_alias, 
 from backfield.registry import Component, find_room, get, parse
 from backfield.structures import Structure
 
+#: Labels that ``n_labels`` may ask for; graphs of your own may have more.
+MAX_LABELS = 100_000
 #: Which rooms a parameter may name a part of.
 ROOMS = {
     "structure": ("structures",),
@@ -39,11 +57,44 @@ ROOMS = {
 }
 
 
+_PART = (instance("a spec such as 'name' or 'name(key=value)', or a part", str, Component),)
+#: What the parameters of an estimator may be; specs are looked up, and checked, where they are used.
+PARAMETERS: Table = {
+    "inference": _PART,
+    "loss": _PART,
+    "gradient": (*_PART, optional),
+    "learner": _PART,
+    "decoder": _PART,
+    "fit_intercept": (flag,),
+    "n_labels": (whole(1, MAX_LABELS), optional),
+    "dtype": (precision("float32", "float64"),),
+    "n_jobs": (whole(1), exactly(-1), optional),
+    "random_state": (whole(0), optional),
+    "verbose": (whole(0), flag),
+    "start": (choice("independent", "zero", "random"), numbers("finite weights, as weights_ of such a model")),
+    "class_weight": (choice("balanced"), instance("a dict of weights by class", dict), optional),
+}
+#: What may be said to ``fit``.
+FIT: Table = {
+    "checkpoint": (path, optional),
+    "resume": (flag,),
+    "checkpoint_seconds": (real(0),),
+    "checkpoint_iterations": (whole(1),),
+    "callbacks": (functions,),
+    "validation": (pair, optional),
+    "n_chunks": (whole(1, 2**20),),
+    "sample_weight": (numbers("numbers >= 0, one for each example"), optional),
+}
+
+
 @dataclass(frozen=True)
 class Settings:
     """Parameters by their names; see :class:`backfield.GridCRF`."""
 
     params: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check(self.params, PARAMETERS)
 
     @property
     def structure(self) -> Structure:
@@ -92,7 +143,7 @@ class Settings:
     @property
     def dtype(self) -> str:
         """Type of numbers to compute in."""
-        return self.params["dtype"]
+        return np.dtype(self.params["dtype"]).name
 
     def energy(self, kind: str) -> Energy:
         """Return a new energy of ``unary`` or ``pairwise``: an oracle's function is kept in it."""
@@ -112,20 +163,13 @@ class Settings:
     @property
     def seed(self) -> int:
         """Seed of everything random."""
-        seed = 0 if self.params["random_state"] is None else self.params["random_state"]
-        if not isinstance(seed, int | np.integer) or seed < 0:
-            raise InputError(f"random_state must be a whole number >= 0 or None, got {seed!r}.")
-        return int(seed)
+        return int(self.params["random_state"] or 0)
 
     @property
     def n_jobs(self) -> int:
         """Threads over examples."""
         jobs = self.params["n_jobs"]
-        if jobs in (-1, None):
-            return os.cpu_count() or 1
-        if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs < 1:
-            raise InputError(f"n_jobs must be a whole number >= 1, or -1 for all cores; got {jobs!r}.")
-        return int(jobs)
+        return (os.cpu_count() or 1) if jobs in (-1, None) else int(jobs)
 
 
 def part_of(parameter: str, spec: Any) -> Component:

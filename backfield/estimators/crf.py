@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
+from backfield.constraints import check
 from backfield.data.packed import open_data
 from backfield.data.sequences import Ragged, checked_sequence, mapped
 from backfield.energies import NetworkEnergy
@@ -20,7 +21,7 @@ from backfield.estimators import _fitting
 from backfield.estimators._assembly import Assembler
 from backfield.estimators._fitting import Fitted, checked_sample_weight
 from backfield.estimators._predicting import Predictor, stream, stream_many
-from backfield.estimators._settings import Settings, changed_part, with_parts
+from backfield.estimators._settings import FIT, Settings, changed_part, with_parts
 from backfield.graph import Potentials
 from backfield.inference import Result
 from backfield.metrics import StructuredTags, register
@@ -177,10 +178,10 @@ n_jobs, random_state, verbose, l1
             Into how many parts sums over examples are cut, for threads and workers alike: at most so many of them work at
             once. Another number changes the last bits of the weights.
         """
-        if n_chunks < 1:
-            raise InputError(f"n_chunks must be a whole number >= 1, got {n_chunks!r}.")
         options: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
         options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
+        asked = {"sample_weight": sample_weight, "callbacks": callbacks, "validation": validation, "n_chunks": n_chunks}
+        check(options | asked, FIT)
         arguments = (X, y, sample_weight, validation, int(n_chunks), callbacks)
         with using(cluster):
             self._fitted = _fitting.fit(self._settings(), *arguments, self._showing, options)

@@ -21,6 +21,8 @@ from safetensors.numpy import save as format_tensors
 from sklearn.utils.validation import check_is_fitted
 
 from backfield.atomic import write_bytes
+from backfield.constraints import check
+from backfield.constraints import path as file_path
 from backfield.data.formats.crfsuite import MAGIC, read_crfsuite
 from backfield.energies.network import Network, NetworkEnergy, is_module
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
@@ -106,6 +108,7 @@ def load(path: Any, *, unary: Any = None, pairwise: Any = None) -> Any:
     package comes back as a :class:`backfield.CRF` of the same structure. A ``.crfsuite`` model becomes a
     :class:`backfield.ChainCRF` that tags as CRFsuite does.
     """
+    check({"path": path}, {"path": (file_path,)})
     data = _bytes(Path(path))
     if data.startswith(MAGIC):
         return _crfsuite(path, data)

@@ -15,7 +15,7 @@ from backfield.graph.lattice import Lattice, checked_offsets, checked_shape, nei
 def chain(length: int, labels: int | Sequence[int] = 2, order: int = 1) -> Graph:
     """Return the chain ``0 - 1 - ... - length-1`` (see :meth:`Graph.chain`)."""
     n = _positive(length, "length")
-    if order not in (1, 2) or isinstance(order, bool):
+    if not isinstance(order, int | np.integer) or isinstance(order, bool) or order not in (1, 2):
         raise InputError(f"a chain is of order 1 or 2, got {order!r}.")
     return chains((n,), labels, order)
 
@@ -96,7 +96,7 @@ def from_regions(regions: Any, labels: int = 2, connectivity: int = 1) -> Graph:
         raise InputError("regions must be an (H, W) array of integers, got rows of different lengths.") from error
     if parts.ndim != 2 or parts.size == 0 or parts.dtype.kind not in "iu":
         raise InputError(f"regions must be an (H, W) array of integers, got {parts.dtype} of shape {parts.shape}.")
-    if connectivity not in (1, 2):
+    if not isinstance(connectivity, int | np.integer) or connectivity not in (1, 2):
         raise InputError(f"connectivity is 1 (sides) or 2 (sides and corners), got {connectivity!r}.")
     n = int(parts.max()) + 1
     if parts.min() < 0 or len(np.unique(parts)) != n:
@@ -115,7 +115,7 @@ def _pairwise(labels: np.ndarray, edges: np.ndarray) -> Graph:
 
 
 def _counts(labels: Any, n: int) -> np.ndarray:
-    if np.ndim(labels) == 0:
+    if isinstance(labels, int | np.integer):
         return np.broadcast_to(_label_counts([labels]), n)
     counts = _label_counts(labels)
     if len(counts) != n:
@@ -124,6 +124,6 @@ def _counts(labels: Any, n: int) -> np.ndarray:
 
 
 def _positive(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{what} must be a positive integer, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31:
+        raise InputError(f"{what} must be a positive integer below 2**31, got {value!r}.")
     return int(value)

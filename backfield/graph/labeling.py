@@ -77,7 +77,10 @@ def checked_weights(graph: Graph, weights: Any) -> np.ndarray | None:
     if weights is None:
         return None
     ragged = isinstance(weights, list) and graph.n_labels is None and np.ndim(weights[0]) == 1
-    array = np.concatenate(weights) if ragged else np.asarray(weights)
+    try:
+        array = np.concatenate(weights) if ragged else np.asarray(weights)
+    except ValueError as error:
+        raise InputError("weights must be one number per variable, or one per variable and label.") from error
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all() or (array < 0).any():
         raise InputError("weights must be finite numbers >= 0.")
     if array.size and not array.any():

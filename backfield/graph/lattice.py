@@ -148,16 +148,18 @@ def neighbourhood(n_axes: int, neighbours: Any) -> tuple[Offset, ...]:
     if neighbours is None:
         return axes(n_axes)
     known = {2 * len(found): found for found in (box(n_axes, reach) for reach in range(1, n_axes + 1))}
-    if isinstance(neighbours, bool) or neighbours not in known:
+    if isinstance(neighbours, bool) or not isinstance(neighbours, int | np.integer) or neighbours not in known:
         counts = [str(count) for count in known]
         listed = " or ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
         raise InputError(f"a grid of {n_axes} dimensions has {listed} neighbours, got {neighbours!r}.")
-    return known[neighbours]
+    return known[int(neighbours)]
 
 
 def checked_offsets(n_axes: int, offsets: Any) -> tuple[Offset, ...]:
     """Return offsets as tuples of int; those that are no steps, and those that name the same pairs twice, are refused."""
-    if isinstance(offsets, str) or not isinstance(offsets, Sequence | np.ndarray) or len(offsets) == 0:
+    if isinstance(offsets, np.ndarray):
+        offsets = offsets.tolist()
+    if isinstance(offsets, str | bytes) or not isinstance(offsets, Sequence) or len(offsets) == 0:
         raise InputError(f"offsets must list at least one step of {n_axes} whole numbers, got {offsets!r}.")
     out: list[Offset] = []
     for offset in offsets:

@@ -35,6 +35,8 @@ class Potentials:
             raise InputError(f"potentials need a Graph, got {type(graph).__name__}.")
         if groups is not None and factors is not None:
             raise InputError("give potentials factors= or groups=, not both.")
+        if groups is not None and not isinstance(groups, Sequence):
+            raise InputError(f"groups must be a list of tables, Tied and Kernel, got {type(groups).__name__}.")
         self.graph = graph
         rows: list[tuple[int, ...]] | None = None
         if graph.n_labels is None:

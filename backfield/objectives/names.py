@@ -75,10 +75,10 @@ def named_setting(loss: Any, inference: Any, gradient: Any) -> tuple[Any, Any]:
 def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int = 0) -> Setting:
     """Check which inference and gradient an objective goes through."""
     method = get("inference", inference) if inference is not None and objective.needs_inference else None
-    strategy = None
-    if gradient is not None and gradient != "direct":
+    strategy, direct = None, isinstance(gradient, str) and gradient == "direct"
+    if gradient is not None and not direct:
         strategy = get("gradients", gradient)
-    if gradient == "direct" and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
+    if direct and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
         raise InputError(
             f"gradient='direct' is for objectives with a gradient of their own and for exact inference; {objective.name} "
             "through iterations needs 'truncated', 'backpropagation', 'implicit' or 'perturbation'."
@@ -90,7 +90,7 @@ def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int 
 
 def jgmt_alias(loss: object) -> Alias | None:
     """Return the meaning of a JGMT name; None where it is none, InputError where it is a wrong one."""
-    if loss == "pseudo":  # "piecewise" has the same name here
+    if isinstance(loss, str) and loss == "pseudo":  # "piecewise" has the same name here
         return Alias("pseudolikelihood", None, None)
     if not isinstance(loss, str) or not _KIND.match(loss):
         return None

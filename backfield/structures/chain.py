@@ -44,7 +44,7 @@ class Chain(Structure, name="chain"):
     files: ClassVar[tuple[Format, ...]] = (ChainArrays(), ColumnFile(), ConlluFile(), JsonLines())
 
     def __post_init__(self) -> None:
-        if self.order not in (1, 2) or isinstance(self.order, bool):
+        if not isinstance(self.order, int | np.integer) or isinstance(self.order, bool) or self.order not in (1, 2):
             raise InputError(
                 f"chain: order must be 1 or 2, the number of earlier labels that a label sees; got {self.order!r}."
             )
@@ -74,7 +74,7 @@ class Chain(Structure, name="chain"):
                 raise InputError("the features have names, but the model was fitted on arrays.")
             x = feature_matrix(x, names, self.separator)
         elif not hasattr(x, "tocsr"):
-            x = np.asarray(x)
+            x = _dense(x)
         if x.ndim != 2 or x.shape[0] == 0:
             raise InputError(f"a sequence must have shape (T, F) with T >= 1, got {x.shape}.")
         return self._instance(x, (x.shape[0],))
@@ -125,3 +125,10 @@ class Chain(Structure, name="chain"):
     def key(self, sample: Instance) -> Hashable | None:
         """Return the length; graphs of several sequences are not kept."""
         return sample.shape if sample.parts is None else None
+
+
+def _dense(x: Any) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise InputError("the positions of a sequence have different numbers of features.") from error

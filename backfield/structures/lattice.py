@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.constraints import check, flag
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.graph.lattice import Lattice, Offset, checked_offsets, inside, neighbourhood
@@ -45,6 +46,7 @@ class Gridded(Structure):
     form: ClassVar[str]
 
     def __post_init__(self) -> None:
+        check({"contrast": self.contrast}, {"contrast": (flag,)})
         # Lists, as model files have them, become tuples: a part has a hash.
         if self.offsets is not None:
             object.__setattr__(self, "offsets", checked_offsets(self.n_axes, self.offsets))

@@ -8,7 +8,6 @@ of variables and another for those of factors.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, NamedTuple
@@ -260,6 +259,10 @@ def _in_turn(indices: list[Any], total: int) -> bool:
     return at == total
 
 
+#: A larger penalty leaves nothing to learn, and its square overflows.
+MAX_RIDGE = 1e30
+
+
 @dataclass(frozen=True)
 class Ridge:
     """The penalty sum_k r_k w_k^2."""
@@ -271,9 +274,11 @@ class Ridge:
     def of(cls, layout: WeightLayout, l2: float | dict[str, float]) -> Ridge:
         """Return the penalty of ``l2``: one number, or ``{"unary": a, "pairwise": b}``."""
         values = list(l2.values()) if isinstance(l2, dict) else [l2]
-        numbers = all(isinstance(value, Real) and 0 <= value < math.inf for value in values)
+        numbers = all(isinstance(value, Real) and 0 <= value < np.inf for value in values)
         if not numbers or (isinstance(l2, dict) and not set(l2) <= {"unary", "pairwise"}):
             raise InputError(f"l2 must be a finite number >= 0 or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
+        if max(values, default=0) > MAX_RIDGE:
+            raise InputError(f"l2 must be at most {MAX_RIDGE:g}, got {l2!r}: nothing is learned beyond.")
         if not isinstance(l2, dict):
             return cls(float(l2), layout.n_weights)
         r = np.zeros(layout.n_weights)

@@ -1,0 +1,130 @@
+"""What an argument may be, said once in a table: whole numbers in a range, flags, choices, paths, functions, arrays.
+
+    PARAMETERS = {"n_jobs": (whole(1), exactly(-1), exactly(None)), "dtype": (choice("float32", "float64"),)}
+    check(params, PARAMETERS)
+
+A value that no rule of its row takes is refused in one sentence. Rules look at types and ranges only; they never convert.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from backfield.errors import InputError
+
+#: Longest value that a message shows.
+SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value may be, in words and as a test."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+
+
+def _is_real(value: Any) -> bool:
+    return _is_whole(value) or isinstance(value, float | np.floating)
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return (f" >= {low}" if low is not None else "") + (f" and <= {high}" if high is not None else "")
+
+
+def _within(value: Any, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def whole(low: int | None = None, high: int | None = None) -> Rule:
+    """A whole number of a range."""
+    return Rule(f"a whole number{_range(low, high)}", lambda value: _is_whole(value) and _within(value, low, high))
+
+
+def real(low: float | None = None, high: float | None = None) -> Rule:
+    """A finite number of a range."""
+    return Rule(
+        f"a finite number{_range(low, high)}",
+        lambda value: _is_real(value) and bool(np.isfinite(float(value))) and _within(value, low, high),
+    )
+
+
+def exactly(constant: Any) -> Rule:
+    """One value: None, -1, True."""
+    return Rule(repr(constant), lambda value: value is constant or (type(value) is type(constant) and value == constant))
+
+
+def choice(*names: str) -> Rule:
+    """One of some names."""
+    words = ", ".join(repr(name) for name in names[:-1]) + (" or " if len(names) > 1 else "") + repr(names[-1])
+    return Rule(words, lambda value: isinstance(value, str) and value in names)
+
+
+def precision(*names: str) -> Rule:
+    """A type of numbers, by its name or as numpy's."""
+    words = " or ".join(repr(name) for name in names)
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, str):
+            return value in names
+        return isinstance(value, type | np.dtype) and any(value == np.dtype(name) for name in names)
+
+    return Rule(words, accepts)
+
+
+def numbers(words: str) -> Rule:
+    """Real numbers in an array, or in lists that make one."""
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, str | bytes) or value is None or np.ma.is_masked(value):
+            return False
+        try:
+            return np.asarray(value).dtype.kind in "biuf" and np.ndim(value) > 0
+        except (ValueError, TypeError):  # ragged lists
+            return False
+
+    return Rule(words, accepts)
+
+
+def instance(words: str, *types: type) -> Rule:
+    """An object of some types."""
+    return Rule(words, lambda value: isinstance(value, types))
+
+
+flag = Rule("True or False", lambda value: isinstance(value, bool | np.bool_))
+path = Rule("a path", lambda value: isinstance(value, str | os.PathLike) and "\0" not in str(value) and str(value) != "")
+functions = Rule(
+    "a list of functions", lambda value: isinstance(value, list | tuple) and all(callable(each) for each in value)
+)
+pair = Rule("a pair (X, y)", lambda value: isinstance(value, tuple | list) and len(value) == 2)
+optional = exactly(None)
+
+Table = Mapping[str, tuple[Rule, ...]]
+
+
+def check(values: Mapping[str, Any], table: Table, owner: str = "") -> None:
+    """Refuse the first value that none of its rules takes; values without a row pass."""
+    for name, rules in table.items():
+        if name in values and not any(rule.accepts(values[name]) for rule in rules):
+            words = [rule.words for rule in rules]
+            allowed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+            raise InputError(f"{owner}{name} must be {allowed}; received {shown(values[name])}.")
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: short, and never failing."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"an object of type {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
