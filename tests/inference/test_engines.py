@@ -18,6 +18,8 @@ RUNS = [
     *((LoopyBP(family=family, schedule="sequential"), bf.Graph.grid(4, 5, labels=3)) for family in ("pairwise", "general")),
     *((LoopyBP(family=family, **order), MIXED) for family in ("general", "log") for order in ({}, {"schedule": "flooding"})),
     (LoopyBP(schedule="flooding", family="copies"), COPIES),
+    (LoopyBP(family="lattice"), bf.Graph.grid((3, 2, 4))),
+    (TreeReweighted(family="lattice"), bf.Graph.grid((3, 2, 4), neighbours=26)),
     (TreeReweighted(rho=0.7, damping=0.3), GRID),
     (MeanField(), GRID),
     (MeanField(family="general"), GRID),

@@ -1,7 +1,8 @@
 """Which kernels run a message-passing method on which graph: the one place of this choice.
 
 =========  ======================================================================================================
-lattice    binary grids, red/black order, one rho, no damping: one ratio per message
+lattice    binary grids, colour by colour, one rho, no damping: one ratio per message (kernels of their own, in
+           ``lattice``, for images of 4 neighbours; of any dimension and neighbourhood in ``colours``)
 copies     many copies of one binary pairwise graph, flooding, rho = 1, no damping: one ratio per message
 pairwise   all factors of two variables, one label count; in O(L) per message where all tables are a + b [x_i = x_j]
 general    any arity, any label counts
@@ -24,6 +25,7 @@ from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference import schedule as schedules
 from backfield.inference.base import IterativeInference, Piece, check_iterations
+from backfield.inference.message_passing.colours import ColoursEngine
 from backfield.inference.message_passing.copies import LEAST, CopiesEngine, one_of
 from backfield.inference.message_passing.engine import MessageEngine
 from backfield.inference.message_passing.general import GeneralEngine
@@ -137,7 +139,8 @@ class MessagePassing(IterativeInference):
 
     def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
         if family == "lattice":
-            return LatticeEngine(theta, rho, None, self.damping)  # which has its order built in
+            engine = LatticeEngine if theta.graph.image_shape else ColoursEngine
+            return engine(theta, rho, None, self.damping)  # which have their order built in
         rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
         strengths = potts_strengths(theta) if family == "pairwise" else None
         if strengths is not None:
@@ -160,9 +163,8 @@ def _refusal(family: str, method: MessagePassing, graph: Graph, rho: np.ndarray)
     """Return what a family lacks to run a method on a graph; empty where nothing."""
     if family == "lattice":
         one_rho = rho.strides == (0,) or (rho == rho[:1]).all()
-        red_black = method.order is None and method.schedule in ("auto", "lattice")
-        binary = graph.is_lattice and graph.image_shape is not None and graph.n_labels == 2
-        if not (red_black and binary and one_rho and method.damping == 0):
+        in_colours = method.order is None and method.schedule in ("auto", "lattice")
+        if not (in_colours and graph.is_lattice and graph.n_labels == 2 and one_rho and method.damping == 0):
             return "a binary grid in the lattice schedule, one rho and no damping"
     if family == "copies":
         flooding = method.resolved_schedule(graph) == "flooding"
@@ -191,7 +193,7 @@ def exposure_of(demand: np.ndarray) -> float:
 
 def _demand_of(engine: MessageEngine) -> np.ndarray:
     """Return the largest of each part of the bound."""
-    if isinstance(engine, LatticeEngine | PottsEngine):
+    if isinstance(engine, LatticeEngine | ColoursEngine | PottsEngine):
         return engine.demand()
     layout, theta = engine.theta.graph.layout, engine.theta
     scopes = layout.var_ptr, layout.scope_ptr, layout.scope, layout.table_ptr
