@@ -4,8 +4,8 @@
 
 Grids of 10^6 variables, 10 sweeps. Prints, as JSON: ns (of the processor, median) per message of each neighbourhood and how
 many times that of the 4-connected image it is; the seconds of a gradient of the univariate logistic loss through 5 sweeps,
-over those of the 5 sweeps with all states kept and the marginals alone; then, for each of ``--sides``, ns and bytes per voxel
-of 6-connected cubes.
+over those of the 5 sweeps with all states kept and the marginals alone; then, for each of ``--sides``, ns and bytes per
+voxel of 6-connected cubes.
 All are measured by turns in one process.
 """
 

@@ -161,7 +161,7 @@ def test_a_large_volume_equals_the_pairwise_family():
 
 def test_strong_couplings_stay_in_range():
     """1 / rho is 13: the product of the ratios into a variable is no float, its power is."""
-    theta = random_potentials(WIDE["3-D, 26"], np.random.default_rng(0), 3.0)
+    theta = random_potentials(WIDE["3-D, 26"], np.random.default_rng(0), 1.7)
     engine = TreeReweighted(n_iter=5).engine(theta)
     assert isinstance(engine, ColoursEngine) and 2 * engine.group < 26
     expected = bf.infer(theta, TreeReweighted(n_iter=5, family="log"))

@@ -52,8 +52,7 @@ class ColoursEngine(MessageEngine):
         _gather(at.edges, at.place, self.power, theta.unary, theta.factors, self.u, self.tables, worst)
         self._bounds = worst
         # Pairs of ratios that are multiplied: not chosen by theta, or a tile would have other bits than the whole.
-        some = n_offsets > 4 and self.power != 1
-        self.group = {4: 2, 8: 4}[theta.dtype.itemsize] if some else n_offsets
+        self.group = 2 if n_offsets > 4 and self.power != 1 else n_offsets
         self.lags, self.lags_back = theta.graph.compiled(("lags", theta.dtype), self._lags)
 
     def _lags(self) -> tuple[np.ndarray, np.ndarray]:
