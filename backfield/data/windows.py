@@ -54,16 +54,19 @@ class Tiling(Sequence[Tile]):
     def __getitem__(self, number: Any) -> Tile:  # type: ignore[override]
         if not 0 <= number < len(self):
             raise IndexError(f"there is no tile {number} among {len(self)}.")
-        place = np.unravel_index(number, self.counts)
-        axes = zip(map(int, place), self.shape, self.size, self.halo, self.step, strict=True)
+        places = zip(np.unravel_index(number, self.counts), self.size, self.shape, strict=True)
+        return self.around(tuple(slice(int(k) * size, min(int(k + 1) * size, n)) for k, size, n in places))
+
+    def around(self, core: Window) -> Tile:
+        """Return a box with its halo, whether it is one of the tiles or not."""
+        axes = zip(core, self.shape, self.halo, self.step, strict=True)
         return Tile(*(tuple(each) for each in zip(*itertools.starmap(_along_axis, axes), strict=True)))
 
 
-def _along_axis(place: int, length: int, size: int, halo: int, step: int) -> tuple[slice, slice, slice]:
-    start, stop = place * size, min((place + 1) * size, length)
-    first = max(0, start - halo)
+def _along_axis(core: slice, length: int, halo: int, step: int) -> tuple[slice, slice, slice]:
+    first = max(0, core.start - halo)
     first -= first % step
-    return slice(start, stop), slice(first, min(stop + halo, length)), slice(start - first, stop - first)
+    return core, slice(first, min(core.stop + halo, length)), slice(core.start - first, core.stop - first)
 
 
 def checked_size(tile: Any, n_axes: int) -> tuple[int, ...]:

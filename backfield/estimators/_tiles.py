@@ -71,7 +71,7 @@ class TilePredictor:
                 )
         shape = learned.reader.structure.extent(x)
         graph = learned.reader.structure.graph(Instance(shape, 0, None), len(learned.classes))
-        halo, step = _halo(graph, settings.inference.reach(graph))
+        halo, step = halo_of(graph, settings.inference.reach(graph))
         size = checked_size(self.tile, len(shape))
         for length, t, h in zip(shape, size, halo, strict=True):
             if t < min(h, length):
@@ -179,7 +179,7 @@ def _portable(x: Any) -> Any:
     return None if isinstance(x, np.ndarray | list | tuple | GridSample) else x
 
 
-def _halo(graph: Graph, reach: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def halo_of(graph: Graph, reach: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return how far a tile must look along each axis, and at multiples of what it may begin to see the same colours."""
     lattice = graph.lattice
     if lattice is None:

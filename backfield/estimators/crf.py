@@ -158,6 +158,7 @@ n_jobs, random_state, verbose, l1
         checkpoint_iterations: int = 10,
         cluster: Any = None,
         n_chunks: int = N_CHUNKS,
+        tile: Any = None,
     ) -> Self:
         """Learn the weights. A fit that fails or is interrupted leaves the model as it was.
 
@@ -177,11 +178,19 @@ n_jobs, random_state, verbose, l1
         n_chunks : int
             Into how many parts sums over examples are cut, for threads and workers alike: at most so many of them work at
             once. Another number changes the last bits of the weights.
+        tile : int or tuple of int, optional
+            Images and volumes of any size, few of whose labels are known: learn from the labelled regions alone, in tiles of
+            this size with the halo that inference needs. Losses that are sums over variables have the same value as on the
+            whole images, to rounding.
         """
         options: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
         options |= {"checkpoint_seconds": checkpoint_seconds, "checkpoint_iterations": checkpoint_iterations}
         asked = {"sample_weight": sample_weight, "callbacks": callbacks, "validation": validation, "n_chunks": n_chunks}
         check(options | asked, FIT)
+        if tile is not None:
+            from backfield.estimators._training_tiles import labelled_crops
+
+            X, y, sample_weight = labelled_crops(self._settings(), X, y, sample_weight, tile)
         arguments = (X, y, sample_weight, validation, int(n_chunks), callbacks)
         with using(cluster):
             self._fitted = _fitting.fit(self._settings(), *arguments, self._showing, options)

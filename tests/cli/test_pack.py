@@ -135,3 +135,15 @@ def test_a_disk_that_fills_up(call, folder, tmp_path):
         assert code == 2 and "half written" in one_line(err)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_tiles_write_the_same_masks(call, folder, tmp_path):
+    model = tmp_path / "m.bf"
+    quick = [*QUICK, "--inference", "tree_reweighted(n_iter=1)"]
+    assert call("fit", folder, *quick, "-o", model)[0] == 0
+    assert call("predict", model, folder, "-o", tmp_path / "whole", "--proba")[0] == 0
+    assert call("predict", model, folder, "-o", tmp_path / "tiles", "--proba", "--tile", 4)[0] == 0
+    for path in (tmp_path / "whole").iterdir():
+        assert (tmp_path / "tiles" / path.name).read_bytes() == path.read_bytes()
+    code, _, err = call("predict", model, folder, "-o", tmp_path / "small", "--tile", 2)
+    assert code == 2 and "smaller than the halo of 3 pixels" in one_line(err)

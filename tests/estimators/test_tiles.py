@@ -50,9 +50,9 @@ def test_a_halo_too_small_by_one_step_is_not_enough(monkeypatch):
     from backfield.estimators import _tiles
 
     crf = model("tree_reweighted(n_iter=3)", scale=2.0, dtype="float64")
-    x, real = image(), _tiles._halo
+    x, real = image(), _tiles.halo_of
     whole = crf.predict_proba([x])[0]
-    monkeypatch.setattr(_tiles, "_halo", lambda graph, reach: real(graph, reach - 2))
+    monkeypatch.setattr(_tiles, "halo_of", lambda graph, reach: real(graph, reach - 2))
     assert (crf.predict_proba([x], tile=16)[0] != whole).any()
 
 
@@ -205,6 +205,100 @@ def test_what_has_no_tiles_says_why(params, words):
     with pytest.raises(bf.InputError, match=words) as error:
         crf.predict([image()], tile=16)
     assert str(error.value).count(". ") <= 1 and "\n" not in str(error.value)
+
+
+def test_behind_a_foreign_classifier_to_1e_6():
+    from sklearn.linear_model import LogisticRegression
+
+    x = image((60, 50))
+    y = (x[..., 0] + 0.3 * x[..., 1] > 0).astype(int)
+    crf = bf.GridCRF(unary=bf.Classifier(LogisticRegression(), cv=2), inference="tree_reweighted(n_iter=2)")
+    crf.set_params(learner="lbfgs(max_iter=5)").fit([x[:20], x[20:40]], [y[:20], y[20:40]])
+    np.testing.assert_allclose(crf.predict_proba([x], tile=17)[0], crf.predict_proba([x])[0], atol=1e-6)
+
+
+def test_an_image_without_end_costs_nothing_before_it_is_read():
+    from backfield.estimators._tiles import TilePredictor
+
+    class Endless:
+        shape, dtype = (10**6, 10**6, 3), np.dtype(np.float32)
+
+        def __getitem__(self, window):
+            return image(tuple(part.stop - part.start for part in window), 3)
+
+    tiles = TilePredictor(model()._predictor(), 1000, True, False)
+    tiling = tiles.tiling(Endless())
+    assert len(tiling) == 10**6 and tiling.halo == (5, 5)
+    last = tiling[len(tiling) - 1]
+    assert last.core == (slice(999_000, 10**6),) * 2 and last.outer == (slice(998_994, 10**6),) * 2
+    assert tiles.cut_piece(Endless(), last, 0, 0)[0][0].shape == (1000, 1000)
+
+
+def scribbled(shape, seed=0):
+    """Return labels of which a few regions are known."""
+    rng = np.random.default_rng(seed)
+    labels = np.full(shape, -1)
+    for _ in range(4):
+        at = [int(rng.integers(0, n - 6)) for n in shape]
+        window = tuple(slice(a, a + int(rng.integers(1, 6))) for a in at)
+        labels[window] = rng.integers(0, 2, labels[window].shape)
+    return labels
+
+
+@pytest.mark.parametrize("loss", ["univariate_logistic", "univariate_quadratic", "smoothed_error(alpha=5)"])
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_the_loss_of_crops_is_that_of_the_whole(loss, neighbours):
+    from backfield.estimators._training_tiles import labelled_crops
+
+    crf = bf.GridCRF(
+        loss=loss,
+        inference="tree_reweighted(n_iter=2)",
+        dtype="float64",
+        neighbours=neighbours,
+        learner="lbfgs(max_iter=80)",
+    )
+    x, y = [image((50, 64)), image((40, 30), seed=1)], [scribbled((50, 64)), scribbled((40, 30), 1)]
+    crops = labelled_crops(crf._settings(), x, y, None, 16)
+    assert sum((each >= 0).sum() for each in crops.y) == sum((each >= 0).sum() for each in y)
+    assert sum(each.size for each in crops.y) < 0.9 * sum(each.size for each in y)
+    whole, parts = crf.problem(x, y), crf.problem(*crops)
+    w = np.random.default_rng(0).normal(size=whole.n_weights)
+    a, b = whole.value_and_gradient(w), parts.value_and_gradient(w)
+    assert a.value == pytest.approx(b.value, rel=1e-12)
+    np.testing.assert_allclose(a.gradient, b.gradient, rtol=1e-9, atol=1e-12)
+    if loss == "univariate_logistic":  # L-BFGS goes another way, as it measures the features of all rows, to the same end
+        ends = [crf.fit(x, y, tile=tile).trace_[-1]["objective"] for tile in (16, None)]
+        assert ends[0] == pytest.approx(ends[1], rel=1e-6)
+
+
+def test_learning_reads_labelled_regions_alone():
+    x, y = Counted(image((200, 300))), scribbled((200, 300))
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=2)").fit(x, y, tile=32)
+    assert x.largest <= 44 * 44 * 3
+    assert crf.classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"loss": "clique_logistic"}, "is no sum over variables"),
+        ({"loss": "pseudolikelihood"}, "is no sum over variables"),
+        ({"loss": "f_measure"}, "is no sum over variables"),
+        ({"gradient": "backpropagation"}, "use gradient='truncated'"),
+        ({"inference": "tree_reweighted(n_iter=9, tol=1e-3)"}, "has converged"),
+        ({"class_weight": "balanced"}, "looks at whole images"),
+    ],
+)
+def test_what_cannot_be_learned_by_tiles(params, words):
+    with pytest.raises(bf.InputError, match=words):
+        bf.GridCRF(**params).fit([image()], [scribbled((37, 53))], tile=16)
+
+
+def test_bad_labels_of_tiles():
+    with pytest.raises(bf.InputError, match="sizes must agree"):
+        bf.GridCRF().fit([image()], [np.zeros((3, 3), int)], tile=16)
+    with pytest.raises(bf.InputError, match="all labels are hidden"):
+        bf.GridCRF().fit([image()], [np.full((37, 53), -1)], tile=16)
 
 
 @pytest.mark.parametrize("tile", [0, -3, 2.5, "16", (16, 16, 16), True])
