@@ -7,6 +7,7 @@ arrays for each, say how the vector is read: ``Group.like`` for potentials, ``Gr
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,26 +15,39 @@ import numpy as np
 import torch
 
 from backfield.errors import InputError
-from backfield.graph import FactorGroup, Graph, Potentials, Tied
+from backfield.graph import FactorGroup, Graph, Kernel, Potentials, Tied
 from backfield.graph.groups import Group, Tables, bound
+from backfield.graph.kernel_groups import bound_kernel
 
 Kinds = tuple[Group, ...]
 
 
 def are_groups(factors: Any) -> bool:
-    """Whether factors are given by groups: a tied one, or a list for all groups of the graph with a tied one in it."""
-    return isinstance(factors, Tied) or (isinstance(factors, list | tuple) and any(isinstance(g, Tied) for g in factors))
+    """Whether factors are given by groups: a tied one or a kernel, or a list for all groups with one of these in it."""
+    several = isinstance(factors, list | tuple) and any(isinstance(each, Tied | Kernel) for each in factors)
+    return isinstance(factors, Tied | Kernel) or several
+
+
+def are_kernels(factors: Any) -> bool:
+    """Whether factors are kernels over all pairs alone, beside which edges of the graph have nothing to say."""
+    groups = factors if isinstance(factors, list | tuple) else [factors]
+    return len(groups) > 0 and all(isinstance(each, Kernel) for each in groups)
 
 
 def read_groups(graph: Graph, factors: Any, n_examples: int | None) -> tuple[torch.Tensor, list[Kinds | None]]:
     """Return the numbers of the groups, (M,) or (n_examples, M), and how each example is read."""
-    groups = [factors] if isinstance(factors, Tied) else list(factors)
-    if len(groups) != len(graph.groups):
+    given = [factors] if isinstance(factors, Tied | Kernel) else list(factors)
+    groups = [each for each in given if not isinstance(each, Kernel)]
+    if len(groups) != len(graph.groups) and (groups or graph.n_factors):
         names = ", ".join(f"{span.name or 'factors'} ({span.n_factors})" for span in graph.groups)
         raise InputError(f"factors must hold {len(graph.groups)} groups, those of the graph: {names}; got {len(groups)}.")
-    read = [_Reader(group, span, k, n_examples) for k, (group, span) in enumerate(zip(groups, graph.groups, strict=True))]
+    spans = zip(groups, graph.groups if groups else (), strict=True)
+    read: list[Any] = [_Reader(group, span, k, n_examples) for k, (group, span) in enumerate(spans)]
+    read += [_KernelReader(each, graph, k, n_examples) for k, each in enumerate(given) if isinstance(each, Kernel)]
     kinds: list[Kinds | None] = [tuple(each.kind(k) for each in read) for k in range(n_examples or 1)]
-    return torch.cat([part for each in read for part in each.parts()], dim=-1), kinds
+    parts = [part for each in read for part in each.parts()]
+    dtype = next((part.dtype for part in parts if part.requires_grad), parts[0].dtype)
+    return torch.cat([part.to(dtype) for part in parts], dim=-1), kinds
 
 
 class _Reader:
@@ -84,6 +98,47 @@ class _Reader:
         if tensor.ndim > n_axes:
             return tensor.reshape(self.n_examples, -1)
         return tensor.reshape(1, -1).expand(self.n_examples, -1)
+
+
+class _KernelReader:
+    """The tensors of a kernel: parameters that all examples share, and features of all or of each."""
+
+    def __init__(self, group: Kernel, graph: Graph, number: int, n_examples: int | None) -> None:
+        self.group, self.graph, self.number, self.n_examples = group, graph, number, n_examples
+        numbers = (group.weight, group.compatibility, group.bandwidths)
+        self.weight, self.compatibility, self.bandwidths = (_as_tensor(each) for each in numbers)
+        self.fixed = bool(group.fixed_bandwidths) or not self.bandwidths.requires_grad
+        given = group.features
+        self.features = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
+        if self.features.ndim == 3 and (n_examples is None or len(self.features) != n_examples):
+            raise InputError(f"factors[{number}] has features of {len(self.features)} examples; the batch has {n_examples}.")
+
+    def kind(self, example: int) -> Group:
+        """Return the kernel of one example, checked."""
+        values = dataclasses.replace(
+            self.group,
+            features=self.features[example] if self.features.ndim == 3 else self.features,
+            weight=_array(self.weight),
+            compatibility=_array(self.compatibility),
+            bandwidths=_array(self.bandwidths),
+            fixed_bandwidths=self.fixed,
+        )
+        return bound_kernel(values, self.graph, self.number)
+
+    def parts(self) -> list[torch.Tensor]:
+        """Return the numbers that have a gradient, in the order of ``Kernel.vector``."""
+        c = self.compatibility
+        if c.ndim == 2:
+            rows, columns = np.triu_indices(len(c))
+            c = c[torch.from_numpy(rows), torch.from_numpy(columns)]
+        parts = [self.weight.reshape(-1), c.reshape(-1), *([] if self.fixed else [self.bandwidths.reshape(-1)])]
+        if self.n_examples is None:
+            return parts
+        return [part.reshape(1, -1).expand(self.n_examples, -1) for part in parts]
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value, dtype=np.float64))
 
 
 def with_numbers(kinds: Kinds, vector: np.ndarray) -> list[Group]:

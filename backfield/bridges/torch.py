@@ -30,7 +30,7 @@ from backfield.bridges._torch_functions import (
     pick_strategy,
     table_sizes,
 )
-from backfield.bridges._torch_groups import are_groups, read_groups
+from backfield.bridges._torch_groups import are_groups, are_kernels, read_groups
 from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.gradients import Truncated
@@ -79,6 +79,10 @@ class CRFLayer(torch.nn.Module):
     one entry (tied, or tables) for each of ``graph.groups``. Tables and scales get gradients; no table per factor is written
     where inference takes tied groups. In a batch, tables (B, K, L, L) and scales (B, n_factors, K) are each
     example's own, others are shared. Scales without ``requires_grad`` are data.
+
+    A :class:`backfield.Kernel`, or several in a list (after the graph's groups, if there are any), joins all pairs of
+    variables: its weight, compatibility and bandwidths may be tensors, which get gradients; features (n, d) are data,
+    (B, n, d) each example's own. With kernels alone a grid needs no edges; ``inference`` must be ``mean_field``.
 
     Examples
     --------
@@ -284,6 +288,7 @@ class CRFLayer(torch.nn.Module):
         if shape[1:] not in ones or shape[0] == 0:
             wanted = " or ".join(str(one) for one in ones)
             raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; got {shape}.")
+        graph = self._without_edges(graph) if are_kernels(factors) else graph
         counted = Tables([graph] * shape[0], [shape[0]], self.n_jobs)
         if are_groups(factors):
             tables, kinds = read_groups(graph, factors, shape[0])
@@ -294,6 +299,7 @@ class CRFLayer(torch.nn.Module):
         return _Batch(counted, [shape], [tuple(tables.shape)], unary.device, batched=True), both
 
     def _one(self, graph: Graph, unary: Any, factors: Any, number: int) -> tuple[_Batch, Sequence[torch.Tensor]]:
+        graph = self._without_edges(graph) if are_kernels(factors) else graph
         uniform, _ = _factor_shapes(graph)
         sizes = table_sizes(graph)
         unary_shape = factor_shape = None
@@ -320,6 +326,12 @@ class CRFLayer(torch.nn.Module):
                 )
         both = [_on_cpu(unary), _on_cpu(factors)]
         return _Batch(tables, [unary_shape], [factor_shape], unary.device, batched=False), both
+
+    def _without_edges(self, graph: Graph) -> Graph:
+        """Return the variables of a graph alone."""
+        if graph.n_factors == 0:
+            return graph
+        return graph.compiled("without edges", lambda: Graph(labels=graph.labels))
 
     def _is_ragged(self, unary: Any) -> bool:
         """Whether a list holds the tables of one example of mixed label counts."""
@@ -415,7 +427,7 @@ class _Batch:
         if values is None:
             return [None] * len(graphs)
         if not self.batched:
-            return [_per_variable(graphs[0], values)]
+            return [_per_variable(graphs[0], self.unary_shapes[0], values)]
         if len(values) != len(graphs):
             wanted = (
                 f"be a list of {len(graphs)}, one for each example"
@@ -423,19 +435,20 @@ class _Batch:
                 else f"have {len(graphs)} examples, as unary has"
             )
             raise InputError(f"{what} must {wanted}; got {len(values)}.")
-        return [_per_variable(graph, one) for graph, one in zip(graphs, values, strict=True)]
+        return [_per_variable(*three) for three in zip(graphs, self.one_shapes(), values, strict=True)]
 
 
-def _per_variable(graph: Graph, values: Any) -> Any:
-    """Return (n,) or (n, L) values from those of a grid's shape."""
+def _per_variable(graph: Graph, unary_shape: Any, values: Any) -> Any:
+    """Return (n,) or (n, L) values from those of the shape of a grid, or of its unary tables."""
     if isinstance(values, torch.Tensor):
         values = (values.detach() if values.is_cpu else values.detach().cpu()).numpy()
-    if graph.shape is None or graph.n_labels is None:
+    grid = graph.shape if graph.shape is not None or unary_shape is None else tuple(unary_shape[:-1])
+    if grid is None or graph.n_labels is None:
         return values
     values = np.asarray(values)
     shape = values.shape
-    n_axes = len(graph.shape)
-    return values.reshape(graph.n_variables, *shape[n_axes:]) if shape[:n_axes] == graph.shape else values
+    n_axes = len(grid)
+    return values.reshape(graph.n_variables, *shape[n_axes:]) if shape[:n_axes] == grid else values
 
 
 def _tensor(value: Any, what: str) -> torch.Tensor:

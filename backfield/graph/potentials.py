@@ -96,6 +96,9 @@ class Potentials:
 
     def _set_groups(self, groups: tuple[ListedGroup, ...]) -> None:
         """Keep groups; where all hold tables, as one array."""
+        if not groups:
+            self._groups, self._tables = None, np.empty(0, self.dtype)
+            return
         if all(isinstance(group, Tables) for group in groups):
             self._groups, self._tables = None, _joined(groups, self.dtype)
         else:
