@@ -6,8 +6,8 @@
 591 images, 21 classes, 255 = void; seeded splits. Unary terms: boosted trees (scikit-learn) of 42 pixel features on a
 sample of the pixels, cross-fitted in three folds for the training images; test images get those of trees of all of them.
 pydensecrf2 (where it is installed, see ``dense_pydensecrf``): the best of ``--settings`` random settings on a fifth of the
-training images. Ours: ``DenseCRF(unary="given")``, learned from the training images. Errors are shares of the labelled pixels
-of the test images, class averages means over the classes, the band is of 5 pixels around boundaries of the labels;
+training images. Ours: ``DenseCRF(unary="given")``, learned from the training images. Errors are shares of the labelled
+pixels of the test images, class averages means over the classes, the band is of 5 pixels around boundaries of the labels;
 differences are paired over test images, with a 95 % interval. Fewer images (``--train``, ``--test``) or smaller ones
 (``--shrink 2``) take less time; rows say what was run.
 """
@@ -65,7 +65,7 @@ def fit_trees(features, masks, numbers, seed):
 
 def unary_terms(features, masks, train, test, seed, folds=3):
     """Return probabilities of training images out of fold, and of test images."""
-    out = {}
+    out: dict[int, np.ndarray] = {}
     for fold in range(folds):
         model = fit_trees(features, masks, [k for i, k in enumerate(train) if i % folds != fold], seed)
         out |= {k: probabilities(model, features[k]) for i, k in enumerate(train) if i % folds == fold}
@@ -123,7 +123,7 @@ def pydensecrf_labels(image, p, setting):
 def searched(images, masks, p, numbers, count, seed):
     """Return the best of random settings on some images."""
     rng = np.random.default_rng(seed)
-    best = (np.inf, {})
+    best: tuple[float, dict[str, float]] = (np.inf, {})
     for _ in range(count):
         setting = {
             "position": rng.choice([1, 2, 3, 5]),
