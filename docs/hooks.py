@@ -73,6 +73,7 @@ ROOMS = {
     "decoders": "marginals -> prediction",
     "map_solvers": "theta -> labels",
     "structures": "data -> graphs with features, and labels back",
+    "kernel_specs": "which features a kernel of a dense field looks at",
 }
 
 
