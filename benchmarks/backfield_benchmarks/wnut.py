@@ -2,7 +2,7 @@
 
     python -m backfield_benchmarks.wnut [--sentences N]
 
-Features: windows of words, forms of words (lower case, shape, prefixes, suffixes) at -1, 0, 1. c2 = 1, at most 100 iterations.
+Features: windows of words, forms of words (lower case, shape, prefixes, suffixes) at -1, 0, 1. c2 = 1, 100 iterations.
 """
 
 import argparse
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sentences", type=int)
     chosen = parser.parse_args()
-    train, test = read("train", chosen.sentences), read("test", chosen.sentences)
-    print(json.dumps(crfsuite(*train, *test)), flush=True)
+    (X, y), (Xt, yt) = read("train", chosen.sentences), read("test", chosen.sentences)
+    print(json.dumps(crfsuite(X, y, Xt, yt)), flush=True)
     for constraints in (None, "BIO"):
-        print(json.dumps(ours(*train, *test, constraints)), flush=True)
+        print(json.dumps(ours(X, y, Xt, yt, constraints)), flush=True)
