@@ -14,6 +14,10 @@ theta' to those of theta (sums over the labels of fixed variables) with its own 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
 from backfield.graph.graph import Graph
@@ -30,10 +34,36 @@ class Clamp:
 
     def __init__(self, graph: Graph, label: np.ndarray) -> None:
         self.graph, self.label = graph, label
-        fixed = label >= 0
-        self.variables = np.flatnonzero(fixed)
-        self.plan = _plan(graph.layout, label, fixed)
-        self._fixed = graph.layout, label, self.variables, self.plan
+        self.variables = np.flatnonzero(label >= 0)
+        self._memo: dict[str, Any] = {}
+
+    @cached_property
+    def plan(self) -> np.ndarray:
+        """The factors that touch a fixed variable, and what becomes of each."""
+        return _plan(self.graph.layout, self.label, self.variables)
+
+    @property
+    def _fixed(self) -> tuple[Any, ...]:
+        return self.graph.layout, self.label, self.variables, self.plan
+
+    @property
+    def most(self) -> bool:
+        """Whether more than half of the variables are fixed."""
+        return 2 * len(self.variables) > self.graph.n_variables
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """Which labels are possible, flat: one of each fixed variable."""
+        labels, var_ptr = self.graph.labels, self.graph.layout.var_ptr
+        allowed = np.repeat(self.label < 0, labels)
+        allowed[var_ptr[:-1][self.variables] + self.label[self.variables]] = True
+        return allowed
+
+    def compiled(self, key: str, build: Callable[[], Any]) -> Any:
+        """Return what ``build`` made of the clamp when ``key`` was first asked for."""
+        if key not in self._memo:
+            self._memo[key] = build()
+        return self._memo[key]
 
     @property
     def factors(self) -> np.ndarray:
@@ -79,8 +109,13 @@ def clamp_of(theta: Potentials) -> Clamp | None:
         if np.isfinite(theta.unary_flat.sum()):
             return None
     theta.verify()
-    label = _fixed_labels(theta.graph.labels, theta.unary_flat)
-    return Clamp(theta.graph, label) if (label >= 0).any() else None
+    return clamp_to(theta.graph, theta.unary_flat)
+
+
+def clamp_to(graph: Graph, unary: np.ndarray) -> Clamp | None:
+    """Return what flat unary tables fix; None where that is nothing."""
+    label = _fixed_labels(graph.labels, unary)
+    return Clamp(graph, label) if (label >= 0).any() else None
 
 
 @exact_kernel
@@ -101,16 +136,15 @@ def _fixed_labels(counts, unary):
 
 
 @exact_kernel
-def _plan(layout, label, fixed):
-    """Compile the factors that touch a fixed variable; all are looked at, in the order in which they lie in memory."""
+def _plan(layout, label, variables):
+    """Compile the factors that touch a fixed variable, in the order in which they lie in memory."""
     scope_ptr, scope, stride, counts = layout.scope_ptr, layout.scope, layout.stride, layout.labels
     table_ptr, var_ptr = layout.table_ptr, layout.var_ptr
     touched = np.zeros(len(scope_ptr) - 1, np.bool_)
-    size = 0
-    for c in range(len(touched)):
-        for k in range(scope_ptr[c], scope_ptr[c + 1]):
-            touched[c] |= fixed[scope[k]]
-        size += touched[c]
+    for i in variables:
+        for k in range(layout.inc_ptr[i], layout.inc_ptr[i + 1]):
+            touched[layout.slot_factor[layout.inc[k]]] = True
+    size = touched.sum()
     plan = np.empty((size, 10), np.int64)
     size = 0
     for c in range(len(touched)):

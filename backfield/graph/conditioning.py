@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.graph.clamping import Clamp, clamp_to
 from backfield.graph.graph import Graph
 from backfield.graph.labeling import as_labeling
 from backfield.graph.potentials import Potentials
@@ -37,10 +38,18 @@ class Evidence:
         """The reduced model."""
         return Restriction(self.graph, self.allowed)
 
+    @cached_property
+    def clamp(self) -> Clamp | None:
+        """The variables that it leaves one label of several."""
+        return clamp_to(self.graph, np.where(self.allowed, 0.0, -np.inf))
+
     def forbid(self, theta: Potentials) -> Potentials:
         """Return theta with -inf for the labels that are not allowed."""
         unary = np.where(self.allowed, theta.unary_flat, theta.dtype.type(-np.inf))
-        return theta.with_unary(unary)
+        out = theta.with_unary(unary)
+        if theta.known_finite:
+            out.clamp = self.clamp
+        return out
 
     def contradiction(self, theta: Potentials) -> str:
         """Return why the allowed labels have probability zero; empty where they do not."""
@@ -143,11 +152,23 @@ class Restriction:
             step[keep] = self.graph.layout.stride
         return step
 
+    @cached_property
+    def kept_slots(self) -> np.ndarray:
+        """Old numbers of the slots that are left."""
+        left = np.zeros(self.full.n_factors, dtype=bool)
+        left[self.kept_factors] = True
+        free = np.zeros(self.full.n_variables, dtype=bool)
+        free[self.kept_variables] = True
+        return np.flatnonzero(left[self.full.layout.slot_factor] & free[self.full.layout.scope])
+
     def reduce(self, theta: Potentials) -> tuple[Potentials | None, float]:
         """Return the reduced potentials and the constant that the fixed labels contribute."""
+        theta = theta.written_out()
         # The constant may be a sum over most of the model: float32 would lose it in rounding.
         out = np.zeros(self.n_unary + self.n_table + 1, dtype=np.result_type(theta.dtype, np.float64))
-        _add_up(self.target, theta.written_out().vector(), out)
+        cut = len(theta.unary_flat)
+        _add_up(self.target[:cut], theta.unary_flat, out)
+        _add_up(self.target[cut : cut + len(theta.factors_flat)], theta.factors_flat, out)  # which adjoints leave empty
         reduced = None
         if self.graph is not None:
             tables = out[:-1].astype(theta.dtype, copy=False)
@@ -163,19 +184,38 @@ class Restriction:
         cut = int(self.full.layout.var_ptr[-1])
         return Potentials.from_flat(self.full, full[:cut], full[cut:])
 
+    def expand_unary(self, beliefs: np.ndarray) -> np.ndarray:
+        """Return full marginals of the variables, flat, from reduced ones."""
+        values = np.zeros(self.n_unary + self.n_table + 2, beliefs.dtype)  # the last one of forbidden labels
+        values[: self.n_unary], values[-2] = beliefs, 1
+        return values[self.target[: len(self.allowed)]]
+
     def expand_vjp(self, d_full: Potentials) -> Potentials | None:
-        """Return the adjoint of reduced marginals from that of full ones."""
+        """Return the adjoint of reduced marginals from that of full ones, whose factor tables may be empty."""
         return self.reduce(d_full)[0]
 
     def select(self, mu: Potentials) -> Potentials:
         """Return the marginals of free variables and of factors that are left, from full ones."""
         assert self.graph is not None
-        cut, n_values = len(mu.unary_flat), self.n_unary + self.n_table
-        own = (self.target >= 0) & (self.target < n_values)
-        own &= (self.target < self.n_unary) == (np.arange(len(self.target)) < cut)
-        values = np.zeros(n_values, mu.dtype)
-        values[self.target[own]] = mu.vector()[own]
-        return Potentials.from_flat(self.graph, values[: self.n_unary], values[self.n_unary :])
+        cut = len(self.allowed)
+        unary, tables = self._own[: self.n_unary], self._own[self.n_unary :] - cut
+        return Potentials.from_flat(self.graph, mu.unary_flat[unary], mu.factors_flat[tables])
+
+    def select_vjp(self, d_mu: Potentials) -> Potentials:
+        """Return the adjoint of full marginals from that of those selected."""
+        full = np.zeros(len(self.target), d_mu.dtype)
+        full[self._own] = d_mu.vector()
+        return Potentials.from_flat(self.full, full[: len(self.allowed)], full[len(self.allowed) :])
+
+    @cached_property
+    def _own(self) -> np.ndarray:
+        """The entry of theta that each number of the reduced model is the marginal of."""
+        own = (self.target >= 0) & (self.target < self.n_unary + self.n_table)
+        own &= (self.target < self.n_unary) == (np.arange(len(self.target)) < len(self.allowed))
+        places = np.empty(self.n_unary + self.n_table, dtype=np.int64)
+        entries = np.flatnonzero(own)[::-1]  # of several entries of a table, the first
+        places[self.target[entries]] = entries
+        return places
 
     def in_full(self, message: str) -> str:
         """Translate the number of a variable or factor, the second word of a message, to that of the full model."""

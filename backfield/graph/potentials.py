@@ -61,6 +61,8 @@ class Potentials:
 
     #: Whether it is known that no entry is forbidden; False where nobody has looked.
     known_finite: bool = False
+    #: The variables with one possible label of several, where that is known (``graph.clamping``).
+    clamp: Any = None
     #: Groups over all pairs of variables, beside the factors of the graph.
     kernels: tuple[Kernel, ...] = ()
     #: Groups of the graph's factors, where one of them is not of tables.

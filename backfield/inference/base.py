@@ -17,10 +17,11 @@ import numpy as np
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.clamping import clamp_of
-from backfield.graph.conditioning import check_labels
+from backfield.graph.conditioning import Restriction, check_labels
 from backfield.inference.clamped import ClampedEngine
 from backfield.inference.engine import Adjoint as Adjoint
 from backfield.inference.engine import Engine as Engine
+from backfield.inference.reduced import ReducedEngine, restriction_of
 from backfield.registry import Component
 
 #: Where no tolerance is given, a run counts as converged when its last change was below this.
@@ -180,12 +181,35 @@ class IterativeInference(Inference):
 
     def bind(self, theta: Potentials) -> Engine:
         """Bind the method to any ``theta``; variables with one possible label are set apart (see ``graph.clamping``)."""
-        clamp = None if theta.known_finite else clamp_of(theta)
+        clamp = theta.clamp if theta.clamp is not None or theta.known_finite else clamp_of(theta)
         if clamp is None:
             return self.engine(theta)
+        if clamp.most and self.reducible(theta.graph):
+            reduced = self._reduced(theta, restriction_of(clamp))
+            if reduced is not None:
+                return reduced
         plain = clamp.apply(theta)
         check_labels(plain, "they are all forbidden (-inf), by themselves or by neighbours with one possible label")
         return ClampedEngine(self.engine(plain), clamp, theta)
+
+    def _reduced(self, theta: Potentials, restriction: Restriction) -> Engine | None:
+        """Bind to the model without the fixed variables; None where nothing is left, or a free variable has no label."""
+        if restriction.graph is None:
+            return None
+        reduced, constant = restriction.reduce(theta)
+        assert reduced is not None
+        possible = np.maximum.reduceat(reduced.unary_flat.real, restriction.graph.layout.var_ptr[:-1]).min() > -np.inf
+        if not possible or not np.isfinite(constant):
+            return None
+        return ReducedEngine(self.restricted(restriction).engine(reduced), restriction, constant, theta)
+
+    def reducible(self, graph: Graph) -> bool:
+        """Whether :meth:`restricted` is there, and its kernels are not much slower than those for the whole graph."""
+        return False
+
+    def restricted(self, restriction: Restriction) -> IterativeInference:
+        """Return the method that does in a reduced graph what this one does in the whole graph: its rho, its order."""
+        raise NotImplementedError
 
     def bound_for(self, graph: Graph) -> str:
         """Return the bound that holds on this graph."""

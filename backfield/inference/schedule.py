@@ -31,6 +31,13 @@ class Schedule(NamedTuple):
         """Whether sweep ``t`` runs backward."""
         return self.alternate and t % 2 == 1
 
+    def restricted(self, kept: np.ndarray) -> Schedule:
+        """Return the order of some of the slots (or variables), numbered anew."""
+        number = np.full(len(self.order), -1)
+        number[kept] = np.arange(len(kept))
+        order = number[self.order]
+        return Schedule(order[order >= 0], self.alternate, self.flooding)
+
     def compiled(self, graph: Graph, what: str, build: Callable[[Graph, Schedule], Any]) -> Any:
         """Return what ``build`` makes of this schedule, kept with the graph unless the order is the user's own."""
         if not self.name:
@@ -83,7 +90,9 @@ def build(graph: Graph, schedule: str) -> Schedule:
 
 
 def explicit(graph: Graph, order: object) -> Schedule:
-    """Check and wrap an order given by the user; it runs forward, then backward."""
+    """Check and wrap an order given by the user, which runs forward, then backward; or return a schedule."""
+    if isinstance(order, Schedule):
+        return order
     if not is_permutation(order, graph.n_slots):
         raise InputError(f"order must be a permutation of the {graph.n_slots} slots (message k goes to variable scope[k]).")
     return Schedule(np.array(order, dtype=np.int64), alternate=True, flooding=False)

@@ -224,14 +224,13 @@ def commit() -> str | None:
 
 
 def need_data(context: Context, what: str) -> Path:
-    """Return the folder of data (``--data`` itself, or the folder of that name in it), or say what has to be there."""
+    """Return the folder that holds the data set ``what`` (``--data``, or its parent), or say what has to be there."""
+    name = what.split("/")[0]
     if context.data is None:
         raise InputError(f"this experiment needs --data DIR with {what}.")
-    if (inside := context.data / what.split("/")[0]).is_dir():
-        return inside
     if not context.data.is_dir():
         raise InputError(f"{context.data} is not a folder; --data DIR holds {what}.")
-    return context.data
+    return context.data.parent if context.data.name == name and not (context.data / name).is_dir() else context.data
 
 
 def need_torch() -> Any:

@@ -96,6 +96,9 @@ def test_data_that_is_not_there(tmp_path):
     with pytest.raises(bf.InputError, match="is not a folder"):
         _base.need_data(Context(tmp_path / "nothing"), "images")
     assert _base.need_data(Context(tmp_path), "images") == tmp_path
+    (tmp_path / "images").mkdir()
+    for given in (tmp_path, tmp_path / "images"):  # loaders look for the folder of that name in what they get
+        assert _base.need_data(Context(given), "images/*.jpg") == tmp_path
 
 
 def test_names():

@@ -15,6 +15,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
 from backfield.inference import schedule as schedules
 from backfield.inference.base import Engine, IterativeInference, Piece, check_iterations
 from backfield.inference.mean_field import lattice
@@ -93,6 +94,14 @@ class MeanField(IterativeInference, name="mean_field"):
         """Whether sums of a field with this demand stay finite."""
         return rung == 1 or demand.max() < lattice.limit(dtype)
 
+    def reducible(self, graph: Graph) -> bool:
+        """Where no family is asked for, except on binary grids, which have faster kernels."""
+        return self.family == "auto" and not (graph.image_shape is not None and graph.n_labels == 2)
+
+    def restricted(self, restriction: Restriction) -> MeanField:
+        """Return the method with the order of the whole graph."""
+        return self.replace(order=self._order(restriction.full).restricted(restriction.kept_variables))
+
     def engine(self, theta: Potentials) -> MeanFieldEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it: the one place of this choice."""
         if theta.kernels:
@@ -111,11 +120,14 @@ class MeanField(IterativeInference, name="mean_field"):
             )
         if fits and self.family != "general":
             return lattice.LatticeEngine(theta)
-        if name:
-            schedule = graph.compiled(("mean_field", name), lambda: _build(graph, name))
-        else:
-            schedule = _explicit(graph, self.order)
-        return GeneralEngine(theta, schedule, self.damping)
+        return GeneralEngine(theta, self._order(graph), self.damping)
+
+    def _order(self, graph: Graph) -> Schedule:
+        if self.order is not None:
+            return _explicit(graph, self.order)
+        name = schedules.resolve(graph, self.schedule)
+        found: Schedule = graph.compiled(("mean_field", name), lambda: _build(graph, name))
+        return found
 
     def _dense(self, theta: Potentials) -> DenseEngine:
         if self.order is not None or self.schedule not in ("auto", "flooding", "convergent"):
@@ -136,6 +148,8 @@ def _build(graph: Graph, name: str) -> Schedule:
 
 
 def _explicit(graph: Graph, order: Any) -> Schedule:
+    if isinstance(order, Schedule):
+        return order
     if not schedules.is_permutation(order, graph.n_variables):
         raise InputError(f"order must be a permutation of the {graph.n_variables} variables.")
     return _read_only(np.array(order, dtype=np.int64), alternate=True, flooding=False)

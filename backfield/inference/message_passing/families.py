@@ -23,6 +23,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
+from backfield.graph.conditioning import Restriction
 from backfield.inference import schedule as schedules
 from backfield.inference.base import IterativeInference, Piece, check_iterations
 from backfield.inference.message_passing.colours import ColoursEngine
@@ -104,6 +105,14 @@ class MessagePassing(IterativeInference):
         if theta.has_tables_only or theta.kernels:
             return theta.has_tables_only
         return self.family in ("auto", "pairwise") and potts_strengths(theta) is not None
+
+    def reducible(self, graph: Graph) -> bool:
+        """Where no family is asked for, except on binary grids, which have faster kernels."""
+        return self.family == "auto" and bool(_refusal("lattice", self, graph, self.counting_numbers(graph)))
+
+    def restricted(self, restriction: Restriction) -> MessagePassing:
+        """Return the method with the order of the whole graph; the schedule is not a name."""
+        return self.replace(order=self._order(restriction.full).restricted(restriction.kept_slots))
 
     def engine(self, theta: Potentials) -> MessageEngine:
         """Bind to ``theta`` with the fastest kernels that are safe for it."""

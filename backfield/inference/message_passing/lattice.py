@@ -103,7 +103,8 @@ class LatticeEngine(MessageEngine):
 
     def record(self, states: np.ndarray, first: int) -> None:
         """Do several sweeps and keep every state, in one call."""
-        _sweeps(1, self.together, self.stride, self.power, self.u, self.tables, states)
+        if len(states) > 1:
+            _sweeps(1, self.together, self.stride, self.power, self.u, self.tables, states)
 
     def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Undo several sweeps in one call."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.graph.conditioning import Restriction
 from backfield.inference.engine import Engine
 from backfield.inference.message_passing.families import MessagePassing
 from backfield.kernels.setup import SetupKernel
@@ -66,6 +67,10 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
     def counting_numbers(self, graph: Graph) -> np.ndarray:
         """Return rho (F,)."""
         return counting_numbers(graph, self.rho)
+
+    def restricted(self, restriction: Restriction) -> MessagePassing:
+        """Return the method with the order and the counting numbers of the whole graph."""
+        return super().restricted(restriction).replace(rho=self.counting_numbers(restriction.full)[restriction.kept_factors])
 
     def bound_for(self, graph: Graph) -> str:
         """``upper`` where rho is known to come from acyclic subsets, ``bethe`` for rho = 1, else ``none``."""
