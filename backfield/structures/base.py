@@ -178,7 +178,9 @@ class Structure(Component):
     def extent(self, x: Any) -> tuple[int, ...]:
         """Return the shape of the labels of an entry of X, without reading it."""
         if self.n_axes == 0:
-            raise InputError(f"tiles are for images and volumes; the model is one of {self.unit[0]}s.")
+            raise InputError(
+                f"tiles are for fields on pixels or voxels with few neighbours (grid, volume), not for {self.name}."
+            )
         shape = shape_of(x, f"a tiled {self.unit[0]}")
         if len(shape) not in (self.n_axes, self.n_axes + 1) or 0 in shape:
             raise InputError(f"a tiled {self.unit[0]} must have {self.n_axes} axes and one of features, got shape {shape}.")

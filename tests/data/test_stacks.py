@@ -1,5 +1,6 @@
 """NIfTI, TIFF and zarr: read by windows, written with the geometry of the input, refused in one sentence where damaged."""
 
+import json
 import pickle
 
 import numpy as np
@@ -131,6 +132,18 @@ def test_what_a_file_declares_is_limited(tmp_path, monkeypatch):
     monkeypatch.setenv("BACKFIELD_MAX_BYTES", "10000")
     with pytest.raises(bf.InputError, match="declares 125000 bytes"):
         Stack(path, 3)[...]
+
+
+def test_chunks_that_are_pickles_are_refused(tmp_path):
+    path = save(tmp_path / "a.zarr")
+    for file in path.rglob("zarr.json"):
+        file.unlink()
+    meta = {"zarr_format": 2, "shape": [4, 4], "chunks": [4, 4], "dtype": "|u1", "fill_value": 0, "order": "C"}
+    meta |= {"compressor": None, "filters": [{"id": "pickle", "protocol": 4}]}
+    (path / ".zarray").write_text(json.dumps(meta))
+    (path / "0.0").write_bytes(pickle.dumps(print))
+    with pytest.raises(bf.InputError, match="its chunks are pickles"):
+        Stack(path, 2)
 
 
 def test_bad_spacing_and_axes(tmp_path):

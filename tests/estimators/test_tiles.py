@@ -321,5 +321,5 @@ def test_bad_outputs(tmp_path):
 
 def test_only_images_and_volumes_have_tiles():
     chain = bf.ChainCRF(learner="lbfgs(max_iter=1)").fit([image((6,))], [np.arange(6) % 2])
-    with pytest.raises(bf.InputError, match="tiles are for images and volumes"):
+    with pytest.raises(bf.InputError, match="tiles are for fields on pixels or voxels"):
         chain.predict([image((6,))], tile=3)

@@ -290,6 +290,7 @@ def _tiff_spacing(file: Any, n_axes: int) -> tuple[float, ...] | None:
 
 def _open_zarr(path: Path) -> Opened:
     zarr = _package("zarr")
+    _refuse_pickles(path, "")
     found = zarr.open(str(path), mode="r")
     if hasattr(found, "shape"):
         spacing = found.attrs.get("spacing")
@@ -298,6 +299,7 @@ def _open_zarr(path: Path) -> Opened:
     if not scales:
         raise InputError(f"{path}: is a zarr group without an image (OME multiscales); name the array inside it.")
     first = scales[0]["datasets"][0]
+    _refuse_pickles(path, str(first["path"]))
     array = found[first["path"]]
     names = [axis if isinstance(axis, str) else axis["name"] for axis in scales[0].get("axes", [])]
     sizes = next((t["scale"] for t in first.get("coordinateTransformations", []) if t["type"] == "scale"), None)
@@ -306,6 +308,14 @@ def _open_zarr(path: Path) -> Opened:
     spatial = [k for k, name in enumerate(names) if name != "c"]
     axes = "".join("c" if name == "c" else "z" for name in names)
     return Opened(array, axes, None if sizes is None else tuple(float(sizes[k]) for k in spatial))
+
+
+def _refuse_pickles(path: Path, inner: str) -> None:
+    """Refuse arrays whose chunks are pickles: reading one would run code."""
+    for name in (".zarray", ".zmetadata", "zarr.json"):
+        file = path / inner / name
+        if file.is_file() and "pickle" in file.read_text(errors="replace").lower():
+            raise InputError(f"{path}: its chunks are pickles, which run code when read; write it with another codec.")
 
 
 def _channel_axis(axes: str, n_axes: int, path: Path) -> int | None:
