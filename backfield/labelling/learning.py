@@ -34,8 +34,8 @@ MOST_ROWS = 20_000
 L2 = 1e-3
 #: Where the field starts, and what it is drawn to while there are few groups: a, s, t, and how far they usually are off.
 START = np.array([0.5, 1.0, 0.2])
-_SPREAD = np.array([0.3, 1.0, 0.3])
-_PULL = 0.05
+_SPREAD = np.array([0.7, 1.0, 0.3])  # of log a, s and t
+_PULL = 0.3
 _BOUNDS = [(0.05, 3.0), (0.0, 8.0), (0.0, 4.0)]
 
 Stop = Callable[[], bool]
@@ -219,7 +219,10 @@ class Mosaic:
                 raise Stopped
             value, gradient = self.loss(field, numbers)
             off = (numbers - START) / _SPREAD
-            return value + pull * float(off @ off), gradient + 2 * pull * off / _SPREAD
+            off[0] = np.log(numbers[0] / START[0]) / _SPREAD[0]
+            slope = 1 / _SPREAD
+            slope[0] /= numbers[0]
+            return value + pull * float(off @ off), gradient + 2 * pull * off * slope
 
         options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "ftol": 1e-4, "gtol": 1e-3}
         return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options).x

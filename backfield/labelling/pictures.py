@@ -22,10 +22,19 @@ with np.errstate(divide="ignore", invalid="ignore"):
 _BINARY_ENTROPY = np.rint(255 * _BINARY).astype(np.uint8)
 
 
+class Progress(NamedTuple):
+    """Of how many strokes a picture knows, and whether the part that is seen, or all of it, does."""
+
+    strokes: int = 0
+    seen: bool = False
+    whole: bool = False
+
+
 class News(NamedTuple):
-    """A version, the box that changed up to it, and the planes of that box."""
+    """A version and how far it is, the box that changed up to it, and the planes of that box."""
 
     version: int
+    progress: Progress
     box: Box
     planes: list[np.ndarray]
 
@@ -37,32 +46,32 @@ class Picture:
         self.planes = np.zeros((5, *shape), np.uint8)
         self.planes[[FIELD, CLASSIFIER]] = HIDDEN
         self.version = 0
+        self.progress = Progress()
         self._boxes: list[tuple[int, Box]] = []
 
-    def put(self, box: Box, beliefs: Beliefs, known: np.ndarray) -> int:
+    def put(self, box: Box, beliefs: Beliefs, known: np.ndarray, progress: Progress = Progress()) -> int:  # noqa: B008
         """Take what is believed about a box; return the number of pixels whose label changed."""
         before = self.planes[FIELD][box.slices]
         new = quantised(beliefs, known)
         moved = int(((before != new[FIELD]) & (before != HIDDEN)).sum())
-        self._replace(box, new)
+        self._replace(box, new, progress)
         return moved
 
-    def clear(self) -> None:
+    def clear(self, strokes: int = 0) -> None:
         """Show nothing."""
-        if (self.planes[FIELD] == HIDDEN).all():
-            return
         new = np.zeros_like(self.planes)
         new[[FIELD, CLASSIFIER]] = HIDDEN
-        self._replace(Box(0, 0, *self.planes.shape[:0:-1]), new)
+        self._replace(Box(0, 0, *self.planes.shape[:0:-1]), new, Progress(strokes, True, True))
 
-    def _replace(self, box: Box, new: np.ndarray) -> None:
+    def _replace(self, box: Box, new: np.ndarray, progress: Progress) -> None:
         self.planes[(slice(None), *box.slices)] = new
+        self.progress = progress
         self.version += 1
         self._boxes = [*self._boxes[-_MEMORY:], (self.version, box)]
 
     def since(self, version: int) -> News | None:
         """Return what changed after a version; None where nothing did."""
-        now, boxes = self.version, self._boxes
+        now, progress, boxes = self.version, self.progress, self._boxes
         if version == now:
             return None
         height, width = self.planes.shape[1:]
@@ -70,7 +79,7 @@ class Picture:
         if not 0 <= version < now or len(changed) < now - version:
             changed = [Box(0, 0, width, height)]
         box = _around(changed)
-        return News(now, box, list(self.planes[(slice(None), *box.slices)]))
+        return News(now, progress, box, list(self.planes[(slice(None), *box.slices)]))
 
 
 def quantised(beliefs: Beliefs, known: np.ndarray) -> np.ndarray:

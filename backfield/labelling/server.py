@@ -25,6 +25,7 @@ from starlette.routing import Route
 from backfield.errors import InputError
 from backfield.labelling.export import Export
 from backfield.labelling.guard import TooLarge
+from backfield.labelling.pictures import News, Progress
 from backfield.labelling.session import Painted, Session
 from backfield.labelling.strokes import Box, clipped
 from backfield.labelling.thinking import Thinker
@@ -109,9 +110,9 @@ class Desk:
         return Response(status_code=204) if painted is None else self._painted(image, painted, view)
 
     def _painted(self, image: int, painted: Painted, view: Box | None) -> Response:
-        self.thinker.changed(image, painted.box, view)
+        strokes = self.thinker.changed(image, painted.box, view)
         self.announce()
-        return planes({"box": painted.box, "revision": painted.revision}, [painted.labels])
+        return planes({"box": painted.box, "revision": painted.revision, "strokes": strokes}, [painted.labels])
 
     def change_labels(self, content: Any) -> Response:
         """Add a label, or give one another name or colour."""
@@ -137,17 +138,18 @@ class Desk:
         self._loop = asyncio.get_running_loop()
         deadline = self._loop.time() + PATIENCE
         while not self.closing and self._loop.time() < deadline:
-            part = self.thinker.news(image, after)
-            if part is not None:
-                return await run_in_threadpool(self._layers, image, *part)
+            news = self.thinker.news(image, after)
+            if news is not None:
+                return await run_in_threadpool(self._layers, image, news)
             if self.session.canvas(image).revision != seen:
                 break  # somebody painted in another window
             await self.news(deadline - self._loop.time())
-        return self._layers(image, after, Box(0, 0, 0, 0), [])
+        return self._layers(image, News(after, Progress(), Box(0, 0, 0, 0), []))
 
-    def _layers(self, image: int, version: int, box: Box, parts: list[np.ndarray]) -> Response:
-        header = {"box": box, "version": version, "revision": self.session.canvas(image).revision}
-        return planes(header | {"labels": len(self.session.labels), "status": self.thinker.status()}, parts)
+    def _layers(self, image: int, news: News) -> Response:
+        header = {"box": news.box, "version": news.version, **news.progress._asdict()}
+        header |= {"revision": self.session.canvas(image).revision, "labels": len(self.session.labels)}
+        return planes(header | {"status": self.thinker.status()}, news.planes)
 
     def pixels(self, image: int) -> Response:
         """Return an image as a PNG: as arrays have it, whatever its file says about turning it."""

@@ -19,7 +19,7 @@ from backfield.labelling.asking import Place, advice, anywhere, most_uncertain
 from backfield.labelling.field import Features, Field, features_of, pieces
 from backfield.labelling.learning import QUICK, HeldOut, Learner, Rows, Stopped
 from backfield.labelling.material import Material, collect
-from backfield.labelling.pictures import ENTROPY, News, Picture
+from backfield.labelling.pictures import ENTROPY, News, Picture, Progress
 from backfield.labelling.session import Session
 from backfield.labelling.strokes import Box, clipped
 
@@ -92,13 +92,14 @@ class Thinker:
 
     # ---- what others say and ask ----
 
-    def changed(self, image: int, box: Box, view: Box | None) -> None:
-        """Somebody painted."""
+    def changed(self, image: int, box: Box, view: Box | None) -> int:
+        """Somebody painted; return the number of the stroke."""
         with self._wake:
             self._strokes += 1
             self._since = time.perf_counter()
             self._focus = (image, _first(box, view, self.session.images[image].shape))
             self._wake.notify()
+            return self._strokes
 
     def look(self, image: int, view: Box | None) -> None:
         """Somebody looks at an image."""
@@ -250,23 +251,25 @@ class Thinker:
         shape = self.session.images[image].shape
         picture = self._pictures.setdefault(image, Picture(shape))
         if field is None:
-            picture.clear()
+            picture.clear(self._learned)
             self._drawn[image] = model
             return
         if image not in self.features:
             self._say("looking at the image …")
         features = self.features[image]
-        fresh, moved, area = picture.version == 0, 0, 0
-        for box in _in_order(view, shape):
+        fresh, moved = picture.version == 0, 0
+        first, rest = _in_order(view, shape)
+        for number, box in enumerate([*first, *rest], start=1):
             if self._closing or self._learned != self._strokes or self._focus[0] != image:
                 raise Stopped
-            moved += picture.put(box, field.beliefs(features, box, self.session.canvas(image).labels), field.known)
-            area += box.area
+            beliefs = field.beliefs(features, box, self.session.canvas(image).labels)
+            progress = Progress(self._learned, number >= len(first), number == len(first) + len(rest))
+            moved += picture.put(box, beliefs, field.known, progress)
             self._listener()
         self._drawn[image] = model
         self._seconds = time.perf_counter() - self._since
         if not fresh and self._refined != self._strokes:
-            self._changes.append(moved / max(area, 1))
+            self._changes.append(moved / (shape[0] * shape[1]))
         self._note_place(image)
 
     def _refine(self) -> None:
@@ -330,11 +333,11 @@ def _first(box: Box, view: Box | None, shape: tuple[int, int]) -> Box | None:
     return clipped(x - FIRST[0] // 2, y - FIRST[1] // 2, x + FIRST[0] // 2, y + FIRST[1] // 2, shape)
 
 
-def _in_order(view: Box | None, shape: tuple[int, int]) -> list[Box]:
-    """Return pieces of an image: those of the view, then the four strips around it."""
+def _in_order(view: Box | None, shape: tuple[int, int]) -> tuple[list[Box], list[Box]]:
+    """Return the pieces of the view, and those of the four strips around it."""
     height, width = shape
     if view is None or not view.area:
-        return pieces(Box(0, 0, width, height))
+        return pieces(Box(0, 0, width, height)), []
     right, bottom = view.x + view.width, view.y + view.height
     strips = [
         Box(0, 0, width, view.y),
@@ -342,4 +345,4 @@ def _in_order(view: Box | None, shape: tuple[int, int]) -> list[Box]:
         Box(right, view.y, width - right, view.height),
         Box(0, bottom, width, height - bottom),
     ]
-    return [piece for box in [view, *strips] if box.area for piece in pieces(box)]
+    return pieces(view), [piece for box in strips if box.area for piece in pieces(box)]

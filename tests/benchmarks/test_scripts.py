@@ -11,7 +11,19 @@ from backfield_benchmarks.probe import problem_of
 
 
 @pytest.mark.parametrize(
-    "name", ["clamping", "cluster", "crfsuite", "dense_filter", "graph_cut", "precondition", "tiles", "torch_layer"]
+    "name",
+    [
+        "annotator",
+        "clamping",
+        "cluster",
+        "crfsuite",
+        "dense_filter",
+        "graph_cut",
+        "label",
+        "precondition",
+        "tiles",
+        "torch_layer",
+    ],
 )
 def test_scripts_can_be_imported(name):
     if name == "torch_layer":

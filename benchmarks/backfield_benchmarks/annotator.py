@@ -1,0 +1,254 @@
+"""How many strokes does a person need? A simulated annotator, who paints a disc of the true label wherever it is asked to.
+
+    python -m backfield_benchmarks.annotator [--data DIR] [--seeds 10] [--strokes 100] [--out FILE.json] [--plot FILE.png]
+
+Membranes (isbi2012_membrane), horses and backgrounds. A seed draws images to label and others to test on. Three ways to
+choose the next place: at random, where the classifier alone is uncertain, where the field is uncertain. Counted are the
+strokes until mean IoU on the test images has closed 90 % of the gap between the majority class and the classifier alone,
+fitted to all labels of the images to label; where that is never reached, the number of strokes that were tried. Every way of
+choosing sees the same images. The curves, mean and standard error over seeds, go into the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backfield.datasets._files import data_dir, read_image, read_mask
+from backfield.labelling.asking import most_uncertain
+from backfield.labelling.field import Features, Field, features_of, pieces, softmax
+from backfield.labelling.learning import QUICK, THOROUGH, Learner, Rows
+from backfield.labelling.material import Material, collect
+from backfield.labelling.pictures import entropy
+from backfield.labelling.strokes import HIDDEN, Box, covered
+
+ARMS = ("classifier, random places", "classifier, its uncertainty", "field, its uncertainty")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set: pairs of files, how masks become labels, and how it is cut."""
+
+    name: str
+    n_labels: int
+    radius: float
+    side: int  # larger images are cut to this
+    n_images: int = 5
+
+    def pairs(self, data: Path) -> list[tuple[Path, Path]]:
+        if self.name == "membranes":
+            folder = data / "isbi2012_membrane"
+            return [(path, folder / "masks" / path.name) for path in sorted((folder / "images").iterdir())]
+        if self.name == "horses":
+            folders = [data / "weizmann_horses" / part for part in ("training", "test")]
+            found = [(p, f / "masks" / p.name.replace("image", "mask")) for f in folders for p in (f / "images").iterdir()]
+            return sorted(found)
+        folder = data / "stanford_background"
+        return [(path, folder / "regions" / f"{path.stem}.png") for path in sorted((folder / "images").iterdir())]
+
+    def read(self, pair: tuple[Path, Path], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        image, mask = read_image(pair[0]), read_mask(pair[1])
+        labels = mask.astype(np.int64) if self.name == "backgrounds" else (mask > 0).astype(np.int64)
+        top, left = (int(rng.integers(max(n - self.side, 0) + 1)) for n in labels.shape)
+        window = slice(top, top + self.side), slice(left, left + self.side)
+        return image[window], labels[window]
+
+
+TASKS = {
+    task.name: task
+    for task in (Task("membranes", 2, 3.0, 192), Task("horses", 2, 4.0, 256, 8), Task("backgrounds", 8, 6.0, 240, 8))
+}
+
+
+@dataclass
+class Desk:
+    """Images to label, what is painted on them, and others to test on."""
+
+    task: Task
+    features: list[Features]
+    truth: list[np.ndarray]
+    test: list[tuple[Features, np.ndarray]]
+
+    @classmethod
+    def draw(cls, task: Task, data: Path, seed: int) -> Desk:
+        rng = np.random.default_rng(seed)
+        pairs = task.pairs(data)
+        chosen = [task.read(pairs[k], rng) for k in rng.choice(len(pairs), 2 * task.n_images, replace=False)]
+        made = [(features_of(image), labels) for image, labels in chosen]
+        train = made[: task.n_images]
+        return cls(task, [f for f, _ in train], [labels for _, labels in train], made[task.n_images :])
+
+    def iou(self, predict: Any) -> float:
+        """Mean IoU over the labels that occur in the test images."""
+        hit, either = np.zeros(self.task.n_labels), np.zeros(self.task.n_labels)
+        for features, truth in self.test:
+            found, known = predict(features), truth != HIDDEN
+            for label in range(self.task.n_labels):
+                a, b = (found == label) & known, truth == label
+                hit[label] += (a & b).sum()
+                either[label] += (a | b).sum()
+        return float((hit[either > 0] / either[either > 0]).mean())
+
+    def majority(self) -> float:
+        counts = sum(np.bincount(t[t != HIDDEN], minlength=self.task.n_labels) for t in self.truth)
+        return self.iou(lambda features: np.full(features.shape, np.argmax(counts)))
+
+    def full(self) -> tuple[float, float]:
+        """Mean IoU of classifier and field after training with all labels."""
+        material = [
+            collect(f, np.where(t == HIDDEN, HIDDEN, t).astype(np.uint8), 0)
+            for f, t in zip(self.features, self.truth, strict=True)
+        ]
+        rows, learner = Rows.of(material), Learner()
+        field = learner.classify(rows)
+        refined, _ = learner.refine(rows, material, THOROUGH, lambda: False)
+        return self.iou(lambda f: by_classifier(field, f)), self.iou(lambda f: by_field(refined, f))
+
+
+def by_classifier(field: Field, features: Features) -> np.ndarray:
+    return field.known[field.scores(features.pixels).argmax(axis=2)]
+
+
+def by_field(field: Field, features: Features) -> np.ndarray:
+    return field.known[marginals(field, features, np.full(features.shape, HIDDEN, np.uint8)).argmax(axis=2)]
+
+
+def marginals(field: Field, features: Features, labels: np.ndarray) -> np.ndarray:
+    height, width = features.shape
+    out = np.empty((height, width, len(field.known)), np.float32)
+    for box in pieces(Box(0, 0, width, height)):
+        out[box.slices] = field.beliefs(features, box, labels).field
+    return out
+
+
+def run(desk: Desk, arm: int, seed: int, n_strokes: int) -> list[tuple[int, float]]:
+    """Return (strokes, mean IoU) along a simulated session."""
+    rng = np.random.default_rng(1000 + seed)
+    maps = [np.full(f.shape, HIDDEN, np.uint8) for f in desk.features]
+    material: dict[int, Material] = {}
+    learner, field, curve = Learner(), None, []
+    for stroke in range(1, n_strokes + 1):
+        image, x, y = _place(desk, arm, field, maps, rng)
+        label = desk.truth[image][y, x]
+        near = covered(np.array([[x + 0.5, y + 0.5]]), desk.task.radius, maps[image].shape)
+        maps[image][near & (desk.truth[image] == label)] = label
+        material[image] = collect(desk.features[image], maps[image], stroke)
+        used = [material[k] for k in sorted(material)]
+        rows = Rows.of(used)
+        if len(rows.known) < 2:
+            continue
+        field = learner.classify(rows)
+        if arm == 2 and (stroke % 4 == 0 or stroke < 8):
+            field, _ = learner.refine(rows, used, QUICK, lambda: False)
+        if stroke <= 12 or stroke % 4 == 0:
+            curve.append((stroke, desk.iou(partial(by_field if arm == 2 else by_classifier, field))))
+    return curve
+
+
+def _place(
+    desk: Desk, arm: int, field: Field | None, maps: list[np.ndarray], rng: np.random.Generator
+) -> tuple[int, int, int]:
+    """Return image, x and y where to paint."""
+    if arm > 0 and field is not None:
+        best = []
+        for number, (features, labels) in enumerate(zip(desk.features, maps, strict=True)):
+            p = softmax(field.scores(features.pixels)) if arm == 1 else marginals(field, features, labels)
+            unsure = np.where(desk.truth[number] == HIDDEN, 0, entropy(p)).astype(np.uint8)
+            best.append(most_uncertain(unsure, labels, rng))
+        image = int(np.argmax([place.score for place in best]))
+        if desk.truth[image][best[image].y, best[image].x] != HIDDEN:
+            return image, best[image].x, best[image].y
+    while True:
+        image = int(rng.integers(len(maps)))
+        y, x = (int(rng.integers(n)) for n in maps[image].shape)
+        if desk.truth[image][y, x] != HIDDEN:
+            return image, x, y
+
+
+def strokes_until(curve: list[tuple[int, float]], target: float, most: int) -> int:
+    return next((stroke for stroke, value in curve if value >= target), most)
+
+
+def study(task: Task, data: Path, seeds: int, n_strokes: int) -> dict[str, Any]:
+    rows, curves = [], {arm: [] for arm in ARMS}  # type: ignore[var-annotated]
+    for seed in range(seeds):
+        desk = Desk.draw(task, data, seed)
+        low, (high, field_high) = desk.majority(), desk.full()
+        row = {"seed": seed, "majority": low, "full": high, "full_field": field_high}
+        for number, arm in enumerate(ARMS):
+            start = time.process_time()
+            curve = run(desk, number, seed, n_strokes)
+            curves[arm].append(dict(curve))
+            row[arm] = strokes_until(curve, low + 0.9 * (high - low), n_strokes)
+            row[f"{arm}, seconds"] = round(time.process_time() - start, 1)
+        rows.append(row)
+        print(json.dumps({"task": task.name, **row}), flush=True)
+    out: dict[str, Any] = {"task": task.name, "seeds": seeds, "strokes_tried": n_strokes, "rows": rows}
+    for arm in ARMS:
+        counts = np.array([row[arm] for row in rows], dtype=float)
+        out[arm] = {"strokes_mean": counts.mean(), "strokes_se": counts.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else None}
+        steps = sorted(set.intersection(*(set(curve) for curve in curves[arm])))
+        values = np.array([[curve[s] for s in steps] for curve in curves[arm]])
+        out[arm] |= {"strokes": steps, "iou": values.mean(axis=0).round(4).tolist()}
+        out[arm]["iou_se"] = (values.std(axis=0, ddof=1) / np.sqrt(seeds)).round(4).tolist() if seeds > 1 else None
+    out["full"], out["majority"] = (float(np.mean([row[key] for row in rows])) for key in ("full", "majority"))
+    first = out[ARMS[0]]["strokes_mean"]
+    out["ratio"] = {arm: round(out[arm]["strokes_mean"] / first, 3) for arm in ARMS}
+    return out
+
+
+def plot(results: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(results), figsize=(4.2 * len(results), 3.4), squeeze=False)
+    for ax, result in zip(axes[0], results, strict=True):
+        for arm, colour in zip(ARMS, ("#999999", "#e69f00", "#0072b2"), strict=True):
+            found = result[arm]
+            x, y, se = found["strokes"], np.array(found["iou"]), np.array(found["iou_se"] or 0.0)
+            ax.plot(x, y, color=colour, label=arm)
+            ax.fill_between(x, y - se, y + se, color=colour, alpha=0.2, linewidth=0)
+        ax.axhline(
+            result["majority"] + 0.9 * (result["full"] - result["majority"]), color="black", linewidth=0.8, linestyle=":"
+        )
+        ax.set_title(f"{result['task']} ({result['seeds']} seeds)")
+        ax.set_xlabel("strokes")
+    axes[0][0].set_ylabel("mean IoU, test images")
+    axes[0][-1].legend(frameon=False, fontsize=8, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--strokes", type=int, default=100)
+    parser.add_argument("--images", type=int, help="images to label, and as many to test on")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    tasks = [TASKS[name] for name in options.tasks]
+    if options.images:
+        tasks = [replace(task, n_images=options.images) for task in tasks]
+    results = [study(task, data_dir(options.data), options.seeds, options.strokes) for task in tasks]
+    for result in results:
+        print(json.dumps({"task": result["task"], "ratio": result["ratio"]}))
+    if options.out:
+        options.out.write_text(json.dumps({"name": "annotator", "results": results}, indent=1) + "\n")
+    if options.plot:
+        plot(results, options.plot)
+
+
+if __name__ == "__main__":
+    main()
