@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.labelling.asking import Place, advice, anywhere, most_uncertain
+from backfield.labelling.asking import Place, advice, anywhere, choose_image, uncertain_place
 from backfield.labelling.field import Features, Field, features_of, pieces
 from backfield.labelling.learning import QUICK, HeldOut, Learner, Rows, Stopped
 from backfield.labelling.material import Material, collect
@@ -141,19 +141,20 @@ class Thinker:
             chosen = int(self._rng.choice(unseen)) if unseen else image
             place = anywhere(self.session.images[chosen].shape, self._rng)
             return {"image": chosen, "x": place.x, "y": place.y, "reason": "An image that nobody has looked at yet."}
-        best = {number: place for number, (_, place) in list(self._places.items())}
+        places = {number: place for number, (_, place) in list(self._places.items())}
         picture = self._pictures.get(image)
         if picture is not None:
-            best[image] = most_uncertain(picture.planes[ENTROPY], self.session.canvas(image).labels, self._rng)
-        if not best:
-            best[image] = anywhere(self.session.images[image].shape, self._rng)
-        chosen = max(best, key=lambda number: best[number].score + 0.05 * (number == image))
-        place = best[chosen]
+            places[image] = uncertain_place(picture.planes[ENTROPY], self.session.canvas(image).labels, self._rng)
+        if not places:
+            places[image] = anywhere(self.session.images[image].shape, self._rng)
+        chosen = choose_image(places, self._rng)
+        place = places[chosen]
+        self._places.pop(chosen, None)  # another one is drawn next time
         return {
             "image": chosen,
             "x": place.x,
             "y": place.y,
-            "reason": f"Most uncertain here ({place.score:.0%} of a coin toss).",
+            "reason": f"Uncertain here: {place.entropy:.0%} of a coin toss.",
         }
 
     def close(self) -> None:
@@ -313,11 +314,11 @@ class Thinker:
             if self._task() is not None or self._closing:
                 raise Stopped
             picture.put(box, field.beliefs(features, box, labels), field.known)
-        self._places[image] = self._model, most_uncertain(picture.planes[ENTROPY], labels, self._rng)
+        self._places[image] = self._model, uncertain_place(picture.planes[ENTROPY], labels, self._rng)
 
     def _note_place(self, image: int) -> None:
         entropy, labels = self._pictures[image].planes[ENTROPY], self.session.canvas(image).labels
-        self._places[image] = self._model, most_uncertain(entropy, labels, self._rng)
+        self._places[image] = self._model, uncertain_place(entropy, labels, self._rng)
 
 
 def _distance(field: Field, other: Field) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from backfield.datasets._files import data_dir, read_image, read_mask
-from backfield.labelling.asking import most_uncertain
+from backfield.labelling.asking import choose_image, uncertain_place
 from backfield.labelling.field import Features, Field, features_of, pieces, softmax
 from backfield.labelling.learning import QUICK, THOROUGH, Learner, Rows
 from backfield.labelling.material import Material, collect
@@ -157,14 +157,14 @@ def _place(
 ) -> tuple[int, int, int]:
     """Return image, x and y where to paint."""
     if arm > 0 and field is not None:
-        best = []
+        places = {}
         for number, (features, labels) in enumerate(zip(desk.features, maps, strict=True)):
             p = softmax(field.scores(features.pixels)) if arm == 1 else marginals(field, features, labels)
             unsure = np.where(desk.truth[number] == HIDDEN, 0, entropy(p)).astype(np.uint8)
-            best.append(most_uncertain(unsure, labels, rng))
-        image = int(np.argmax([place.score for place in best]))
-        if desk.truth[image][best[image].y, best[image].x] != HIDDEN:
-            return image, best[image].x, best[image].y
+            places[number] = uncertain_place(unsure, labels, rng)
+        image = choose_image(places, rng)
+        if desk.truth[image][places[image].y, places[image].x] != HIDDEN:
+            return image, places[image].x, places[image].y
     while True:
         image = int(rng.integers(len(maps)))
         y, x = (int(rng.integers(n)) for n in maps[image].shape)
@@ -241,13 +241,14 @@ def main() -> None:
     tasks = [TASKS[name] for name in options.tasks]
     if options.images:
         tasks = [replace(task, n_images=options.images) for task in tasks]
-    results = [study(task, data_dir(options.data), options.seeds, options.strokes) for task in tasks]
-    for result in results:
-        print(json.dumps({"task": result["task"], "ratio": result["ratio"]}))
-    if options.out:
-        options.out.write_text(json.dumps({"name": "annotator", "results": results}, indent=1) + "\n")
-    if options.plot:
-        plot(results, options.plot)
+    results = []
+    for task in tasks:
+        results.append(study(task, data_dir(options.data), options.seeds, options.strokes))
+        print(json.dumps({"task": task.name, "ratio": results[-1]["ratio"]}), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps({"name": "annotator", "results": results}, indent=1) + "\n")
+        if options.plot:
+            plot(results, options.plot)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Starts the real server on a folder of generated images (two labels, 30 features), warms it up with strokes of both labels,
 then sends strokes over HTTP as the page does and waits for the layers. Prints, as JSON lines: median and 90 % quantile of
-the milliseconds until the part that is seen (1024 x 768 pixels, or the whole of smaller images) and until the whole image show
+the milliseconds until the part that is seen (1024 x 768 pixels, or all of a smaller image) and until the whole image show
 the stroke, and the server's resident memory. With ``--kills N`` the server is killed N times at random moments of a painting
 run, and the maps on disk are compared with the strokes that it had acknowledged.
 """

@@ -8,7 +8,7 @@ import pytest
 import backfield as bf
 from backfield.errors import InputError
 from backfield.labelling import field as field_module
-from backfield.labelling.asking import advice, most_uncertain
+from backfield.labelling.asking import advice, choose_image, uncertain_place
 from backfield.labelling.field import Field, features_of, pieces, window
 from backfield.labelling.learning import FOLDS, QUICK, Learner, Mosaic, Rows, Stopped
 from backfield.labelling.material import collect
@@ -186,17 +186,21 @@ def test_entropy_of_two_and_three_labels():
     assert entropy(q).tolist() == [[255, 0]]
 
 
-def test_the_most_uncertain_place_is_asked_for():
+def test_uncertain_places_are_asked_for():
     rng = np.random.default_rng(0)
     uncertain = np.zeros((60, 80), np.uint8)
     uncertain[30:45, 50:65] = 255
     uncertain[5, 5] = 255  # one pixel is noise
     labels = np.full((60, 80), HIDDEN, np.uint8)
-    place = most_uncertain(uncertain, labels, rng)
-    assert 48 <= place.x < 67 and 28 <= place.y < 47 and place.score > 0.8
-    labels[25:50, 45:70] = 0
-    away = most_uncertain(uncertain, labels, rng)
-    assert not (45 <= away.x < 70 and 25 <= away.y < 50)
+    places = [uncertain_place(uncertain, labels, rng) for _ in range(40)]
+    assert all(44 <= place.x < 71 and 24 <= place.y < 51 and place.entropy > 0 for place in places)
+    assert len({place[:2] for place in places}) > 20  # not one and the same
+    labels[20:55, 40:75] = 0
+    away = uncertain_place(uncertain, labels, rng)
+    assert not (40 <= away.x < 75 and 20 <= away.y < 55)
+    assert 0 <= uncertain_place(np.zeros((3, 2), np.uint8), labels[:3, :2], rng).x < 2
+    counts = np.bincount([choose_image({0: places[0], 3: places[0]._replace(weight=0.0)}, rng) for _ in range(20)])
+    assert counts.tolist() == [20]
 
 
 def test_advice_ends_when_nothing_changes():
