@@ -45,6 +45,15 @@ def test_tiles_are_the_whole_to_the_bit(inference, n_labels, dtype):
     np.testing.assert_array_equal(crf.predict([x], tile=14)[0], labels)
 
 
+@pytest.mark.parametrize("inference", ["tree_reweighted(n_iter=5)", "loopy_bp(n_iter=2)", "mean_field(n_iter=3)"])
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_tiles_of_an_image_of_many_vector_blocks(inference, neighbours):
+    """Kernels take long rows in blocks, and the ends of blocks apart: both must give the same bits."""
+    crf = model(inference, n_features=11, scale=0.7, neighbours=neighbours)
+    x = image((211, 303), 11)
+    np.testing.assert_array_equal(crf.predict_proba([x], tile=(64, 150))[0], crf.predict_proba([x])[0])
+
+
 def test_a_halo_too_small_by_one_step_is_not_enough(monkeypatch):
     """The halo is no larger than it must be, give or take one: the test above can fail."""
     from backfield.estimators import _tiles
