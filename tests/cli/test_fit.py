@@ -137,7 +137,7 @@ def test_column_files(call, tmp_path):
     crf = bf.load(tmp_path / "m.bf")
     assert crf.unary == "observed_linear" and crf.l2 == pytest.approx(1 / 24)
     code, out, _ = call("evaluate", tmp_path / "m.bf", tmp_path / "train.txt", "--report", tmp_path / "r.html")
-    assert code == 0 and "chunks: precision" in out and "Sentences" in (tmp_path / "r.html").read_text()
+    assert code == 0 and "FB1: " in out and "Sentences" in (tmp_path / "r.html").read_text()
     (tmp_path / "new.txt").write_text("the DT\ndog NN\nsat VBD\n")
     assert call("predict", tmp_path / "m.bf", tmp_path / "new.txt", "-o", tmp_path / "out.txt")[0] == 0
     assert (tmp_path / "out.txt").read_text() == "the DT B-NP\ndog NN I-NP\nsat VBD O\n"
