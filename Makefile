@@ -5,13 +5,21 @@ EXTRAS ?= vision,volumes,plots,boost,dask,label,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 
-.PHONY: demo test lint bench docs changelog fuzz torch clean
+.PHONY: demo test test-lowest lint bench docs changelog fuzz torch clean
 
 demo: .venv/.core
 	$(BIN)/backfield demo --out demo
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+# The core tests on the lowest versions that pyproject.toml declares.
+LOWEST := .venv-lowest/bin/python
+LOWEST_TESTS ?= tests/test_api.py tests/test_registry.py tests/graph tests/estimators tests/cli/test_cli.py tests/gradients/test_fixed_point.py
+test-lowest:
+	test -x $(LOWEST) || $(PYTHON) -m venv .venv-lowest
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt --editable '.[vision,plots,test]'
+	NUMBA_CACHE_DIR=$(CURDIR)/.venv-lowest/cache $(LOWEST) -m pytest -n 2 --dist loadscope $(LOWEST_TESTS)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -48,4 +56,4 @@ torch: .venv/.core
 	$(PIP) torch==2.13.0
 
 clean:
-	rm -rf .venv .numba_cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .numba_cache .pytest_cache .mypy_cache .ruff_cache

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from backfield.models import MarkovNetwork as MarkovNetwork
     from backfield.models import Model as Model
 
-__version__ = "0.1.0"
+    __version__: str
 
 #: Where each public name lives. Nothing is imported before it is asked for, so that ``backfield --help`` comes at once.
 _HOMES = {
@@ -66,12 +66,24 @@ __all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _HOME:
         found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
         return found
     if not name.startswith("_") and importlib.util.find_spec(f"backfield.{name}") is not None:
         return importlib.import_module(f"backfield.{name}")  # a room
     raise AttributeError(f"module 'backfield' has no attribute {name!r}")
+
+
+def _version() -> str:
+    """Return the version that was installed; a folder on the path has none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("backfield")
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

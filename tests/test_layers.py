@@ -11,7 +11,7 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors"],
-    ["atomic", "limits", "indices", "drawing", "constraints"],
+    ["atomic", "deprecation", "limits", "indices", "drawing", "constraints"],
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],

@@ -1,5 +1,6 @@
 """What is in the wheel: the library, and no experiment and no benchmark."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -27,6 +28,31 @@ def test_the_wheel_holds_no_experiment(tmp_path):
     assert "backfield/cli/app.py" in names and "backfield/report/page.html" in names
     words = ("experiments", "papers", "bench", "d13", "l13", "s18", "k05", "s11")
     assert not [name for name in names if any(word in name for word in words)]
+
+
+def test_sdist_and_wheel_install_into_an_empty_environment(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("backfield-*.tar.gz")
+    wheel(sdist, tmp_path)  # of the sdist, where there is no git
+    (built,) = tmp_path.glob("*.whl")
+    assert built.name.split("-")[1] == sdist.name.removesuffix(".tar.gz").split("-")[1]
+    home = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = str(home / "bin" / "python")
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", str(built)]
+    subprocess.run(install, check=True, capture_output=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # Dependencies of this environment, and nothing that is installed from a folder.
+    (packages / "dependencies.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
+    code = "import backfield; print(backfield.__file__, backfield.__version__)"
+    done = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    where, found = done.stdout.split()
+    assert where.startswith(str(packages)) and found == built.name.split("-")[1]
+    command = [str(home / "bin" / "backfield"), "list", "losses"]
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NUMBA"))}
+    shown = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert shown.returncode == 0 and "clique_logistic" in shown.stdout
 
 
 @pytest.mark.parametrize(("folder", "command"), [("papers", "reproduce"), ("benchmarks", "bench")])
