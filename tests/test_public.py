@@ -78,3 +78,9 @@ def test_versions_come_from_tags(tmp_path):
     assert version(tmp_path) == f"0.3.2.dev1+g{short}"
     (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: backfield\nVersion: 0.3.2.dev1+gabc\n")
     assert version(tmp_path) == "0.3.2.dev1+gabc"  # of an sdist, whatever lies around it
+
+
+def test_models_and_inference_come_without_scikit_learn():
+    code = "import sys, backfield as bf; bf.Model, bf.infer; print({'sklearn', 'scipy.stats', 'pandas'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

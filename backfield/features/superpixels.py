@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.features.edges import sobel_response
-from backfield.features.image import as_rgb, histogram_of_gradients
 from backfield.graph import Graph
 
 #: Columns of :func:`region_features`.
@@ -42,6 +40,8 @@ def superpixels(image: Any, n_segments: int = 200, compactness: float = 10.0) ->
     -------
     (H, W) int64 region numbers 0 .. n-1; each region is connected along sides
     """
+    from backfield.features.image import as_rgb
+
     try:
         from skimage.measure import label
         from skimage.segmentation import slic
@@ -61,6 +61,9 @@ def region_features(image: Any, regions: Any) -> np.ndarray:
     Mean and standard deviation of the colours; mean position in [0, 1]; share of the image, times n, so that it is 1 for
     regions of average size; mean and standard deviation of the Sobel response; mean histogram of gradients.
     """
+    from backfield.features.edges import sobel_response
+    from backfield.features.image import as_rgb, histogram_of_gradients
+
     rgb = as_rgb(image)
     parts, n = _checked(regions, rgb.shape[:2])
     flat, size = parts.ravel(), np.bincount(parts.ravel(), minlength=n)
@@ -83,6 +86,8 @@ def region_edges(image: Any, regions: Any) -> tuple[np.ndarray, np.ndarray]:
     is shorter; l2 distance of the mean colours; mean l2 distance of the colours on both sides of the border; mean over the
     border of the larger Sobel response.
     """
+    from backfield.features.image import as_rgb
+
     rgb = as_rgb(image)
     parts, n = _checked(regions, rgb.shape[:2])
     edges = np.asarray(Graph.from_regions(parts).factors, dtype=np.int64).reshape(-1, 2)
@@ -106,6 +111,8 @@ def region_edges(image: Any, regions: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _borders(rgb: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each side between two pixels of different regions: the regions (a < b), contrast, Sobel response."""
+    from backfield.features.edges import sobel_response
+
     response = sobel_response(rgb)
     found = []
     for one, two in ((np.s_[:, :-1], np.s_[:, 1:]), (np.s_[:-1], np.s_[1:])):
