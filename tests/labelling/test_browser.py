@@ -1,7 +1,7 @@
 """A real browser: strokes on two images, layers that change, undo, reload, another label, an export."""
 
 import os
-from pathlib import Path
+import shutil
 
 import numpy as np
 import pytest
@@ -9,9 +9,10 @@ import pytest
 from tests.labelling.conftest import Image
 
 sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
-CHROMIUM = os.environ.get("BACKFIELD_CHROMIUM", "/usr/bin/chromium")
-if not Path(CHROMIUM).exists():
-    pytest.skip(f"there is no browser at {CHROMIUM} (BACKFIELD_CHROMIUM names another)", allow_module_level=True)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = os.environ.get("BACKFIELD_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), "")
+if not CHROMIUM:
+    pytest.skip(f"there is no {' or '.join(NAMES)} (BACKFIELD_CHROMIUM names another)", allow_module_level=True)
 #: Set this to a folder to keep screenshots.
 PICTURES = os.environ.get("BACKFIELD_SCREENSHOTS")
 WAIT = 60_000

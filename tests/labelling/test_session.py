@@ -218,6 +218,7 @@ def replayed(count, n_labels=2):
     return maps
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no kill -9")
 def test_kill_9_loses_no_acknowledged_stroke(tmp_path):
     for run in range(3):
         folder = write_folder(tmp_path / str(run))
