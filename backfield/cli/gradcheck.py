@@ -125,9 +125,7 @@ def _of_loss(loss: str, inference: str | None, gradient: str | None) -> Iterator
 def _spec(part: Any, at_convergence: bool) -> str:
     """Return a method with few sweeps, or with enough of them."""
     settings: dict[str, Any] = {"n_iter": 5000, "tol": 1e-13} if at_convergence else {"n_iter": 5}
-    if hasattr(part, "eps"):
-        settings["eps"] = 0.5  # what is sharper, differences cannot follow
-    return repr(part.replace(**settings))
+    return repr(part.replace(**settings, **part.gentle))
 
 
 def models(seed: int) -> Iterator[tuple[Potentials, np.ndarray]]:

@@ -80,7 +80,9 @@ def parameters(part: type[Component]) -> str:
 
 
 def first_line(part: type[Component]) -> str:
-    """Return the first line of a part's docstring."""
+    """Return the first line of a part's docstring, without the markup of references and code."""
     import inspect
+    import re
 
-    return (inspect.getdoc(part) or "").strip().split("\n")[0]
+    line = (inspect.getdoc(part) or "").strip().split("\n")[0]
+    return re.sub(r"(?::\w+:)?(`+)~?(.+?)\1( s\b)?", lambda found: found[2] + (found[3] or "").strip(), line)

@@ -172,6 +172,9 @@ class ExactInference(Inference):
 class IterativeInference(Inference):
     """A method with an :class:`Engine`; subclasses are dataclasses with ``n_iter`` and ``tol``."""
 
+    #: Parameters with which the method is smooth enough for differences of its values to follow.
+    gentle: ClassVar[dict[str, Any]] = {}
+
     n_iter: int
     tol: float | None
 

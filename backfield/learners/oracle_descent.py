@@ -145,7 +145,7 @@ class _Stack:
         parts = []
         weight = [np.empty(0)]
         for example in problem.task.examples:
-            rows = getattr(example, term.kind)[term.place]
+            rows = example.of(term.kind)[term.place]
             if rows is not None:
                 parts.append(dense(rows.features))
                 weight.append(np.full(len(parts[-1]), example.weight))
@@ -155,10 +155,11 @@ class _Stack:
         if problem.task.in_memory and problem.cluster is None:
             at = 0
             for example in problem.task.examples:
-                own = getattr(example, term.kind)
-                if own[term.place] is not None:
-                    n = own[term.place].features.shape[0]
-                    own[term.place] = Rows(own[term.place].index, self.features[at : at + n])
+                own = example.of(term.kind)
+                rows = own[term.place]
+                if rows is not None:
+                    n = rows.features.shape[0]
+                    own[term.place] = Rows(rows.index, self.features[at : at + n])
                     at += n
 
 
@@ -198,7 +199,7 @@ class _Descent:
 
     def __post_init__(self) -> None:
         layout, problem = self.problem.task.layout, self.problem
-        blocks = [(kind, place, block) for kind in KINDS for place, block in enumerate(getattr(layout, kind))]
+        blocks = [(kind, place, block) for kind in KINDS for place, block in enumerate(layout.of(kind))]
         self.energies = [_energy(block) for *_, block in blocks]
         self.terms = tuple(
             Term(kind, place, energy.oracle.name, block.n_outputs, energy.oracle.sums)

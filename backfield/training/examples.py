@@ -32,6 +32,10 @@ class Example:
     forbidden: Forbidden | None = None
     kernels: list[Points] = field(default_factory=list)  # what each kernel over all pairs sees
 
+    def of(self, kind: str) -> list[Rows | None]:
+        """Return the rows of ``unary`` or ``factors``."""
+        return {"unary": self.unary, "factors": self.factors}[kind]
+
     @property
     def n_labelled(self) -> int:
         """Number of variables about which something is known."""

@@ -48,8 +48,12 @@ class WeightLayout:
     def add(self, kind: str, energy: Energy, n_features: int, n_outputs: int, intercept: bool) -> None:
         """Append a block of ``unary``, ``factors`` or ``kernels``."""
         stop = self.n_weights + energy.n_weights(n_features, n_outputs, intercept)
-        getattr(self, kind).append(Block(energy, n_features, n_outputs, intercept, self.n_weights, stop))
+        self.of(kind).append(Block(energy, n_features, n_outputs, intercept, self.n_weights, stop))
         self.n_weights = stop
+
+    def of(self, kind: str) -> list[Block]:
+        """Return the blocks of ``unary`` or ``factors``."""
+        return {"unary": self.unary, "factors": self.factors}[kind]
 
     def check(self, graph: Graph, unary: list[Rows | None], factors: list[Rows | None]) -> None:
         """Refuse rows whose features or tables have other sizes than the weights: kernels would go beyond arrays."""

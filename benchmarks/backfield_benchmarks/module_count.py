@@ -3,7 +3,8 @@
     python -m backfield_benchmarks.module_count [--model grid|chain|graph] [--limit 25]
 
 A module counts if one of its Python functions is called between the call of ``fit`` and its return (``sys.setprofile``;
-imports that happen meanwhile do not count, nor do kernels, which are no Python). Exits with 1 above ``--limit``.
+imports that happen meanwhile do not count, nor do kernels, which are no Python, and what compiles them). Exits with 1
+above ``--limit``.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def modules_of(call: Any) -> Counter[str]:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a call belongs to an import: a module's or a class's body, or what these or the import itself call."""
+    """Whether a call belongs to an import (a module's or a class's body, what these or the import call) or to numba."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        if frame.f_code.co_filename.startswith("<frozen importlib") or "/numba/core/" in frame.f_code.co_filename:
             return True
         if frame.f_code.co_name == "<module>":
             return Path(frame.f_code.co_filename).is_relative_to(ROOT)

@@ -77,6 +77,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
     schedule: str = "auto"
     family: str = "auto"
 
+    gentle: ClassVar[dict[str, Any]] = {"eps": 0.5}
     symmetric: ClassVar[bool] = True
     #: Star updates never raise the dual as they are: there is nothing to damp.
     damping: ClassVar[float] = 0.0
