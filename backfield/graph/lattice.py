@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,15 @@ Offset = tuple[int, ...]
 _NAMES: dict[Offset, str] = {(0, 1): "horizontal", (1, 0): "vertical", (1, 1): "down-right", (1, -1): "down-left"}
 #: Periods are looked for up to this one first; beyond, one more than the longest step along the axis always serves.
 _SHORT_PERIOD = 7
+
+
+class Edges(NamedTuple):
+    """Where the factors of a lattice lie among row-major variables, for kernels."""
+
+    extent: np.ndarray  # (K, N) numbers of first ends along each axis
+    corner: np.ndarray  # (K,) the first of them
+    step: np.ndarray  # (K,) from the first to the second end
+    strides: np.ndarray  # (N,)
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,13 @@ class Lattice:
         return np.concatenate(pairs)
 
     @cached_property
+    def edges(self) -> Edges:
+        """Where the factors lie."""
+        strides, offsets = np.array(self.strides), np.array(self.offsets)
+        extent = np.array([self.extent(offset) for offset in self.offsets])
+        return Edges(*map(_frozen, (extent, np.maximum(-offsets, 0) @ strides, offsets @ strides, strides)))
+
+    @cached_property
     def periods(self) -> tuple[int, ...]:
         """The smallest period of each axis such that no offset joins two variables of equal coordinates modulo them."""
         longest = [max(abs(offset[k]) for offset in self.offsets) for k in range(len(self.shape))]
@@ -124,6 +140,12 @@ def inside(shape: tuple[int, ...], offset: Offset, end: int) -> tuple[slice, ...
     """Return where the first (0) or second (1) ends of an offset lie."""
     starts = (max(0, o if end else -o) for o in offset)
     return tuple(slice(start, start + max(0, n - abs(o))) for start, n, o in zip(starts, shape, offset, strict=True))
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def _wrapped(place: tuple[int, ...], step: Offset, periods: tuple[int, ...]) -> tuple[int, ...]:

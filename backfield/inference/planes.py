@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,22 +20,14 @@ from backfield.graph import Graph
 from backfield.graph.lattice import Lattice
 
 
-class Edges(NamedTuple):
-    """Where the factors of a lattice lie among row-major variables, for kernels."""
-
-    extent: np.ndarray  # (K, N) numbers of first ends along each axis
-    corner: np.ndarray  # (K,) the first of them
-    step: np.ndarray  # (K,) from the first to the second end
-    strides: np.ndarray  # (N,)
-
-
 class Planes:
     """The storage of a lattice (see the module's docstring)."""
 
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice
-        periods, offsets = lattice.periods, lattice.offsets
-        steps = np.array([*offsets, *(tuple(-o for o in offset) for offset in offsets)])  # (2 K, N)
+        periods = lattice.periods
+        ahead = np.array(lattice.offsets) * (np.array(lattice.sizes) > 0)[:, None]  # one that steps out stays where it is
+        steps = np.concatenate([ahead, -ahead])  # (2 K, N)
         classes = np.array(list(np.ndindex(*periods)))  # (P, N)
         moved = steps[:, None] + classes[None]
         whole, rest = np.divmod(moved, periods)
@@ -72,15 +63,6 @@ class Planes:
             out += whole * self._strides[axis]
             plane = plane * p + rest
         return _frozen((out + plane * self.length).reshape(-1))
-
-    @cached_property
-    def edges(self) -> Edges:
-        """Where the factors lie."""
-        lattice = self.lattice
-        strides = np.array(lattice.strides)
-        offsets = np.array(lattice.offsets)
-        extent = np.array([lattice.extent(offset) for offset in lattice.offsets])
-        return Edges(*map(_frozen, (extent, np.maximum(-offsets, 0) @ strides, offsets @ strides, strides)))
 
     @cached_property
     def updated(self) -> np.ndarray:

@@ -11,11 +11,12 @@ split so that only capacities and terminals that forbid something are infinite. 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from backfield.graph import Graph, Potentials
+from backfield.graph.lattice import Lattice
 from backfield.kernels.compile import exact_kernel
 
 #: The scopes of no factors; read-only as all graph arrays are, else every kernel is compiled twice.
@@ -26,24 +27,28 @@ NO_SCOPE.flags.writeable = False
 class Topology(NamedTuple):
     """Nodes and arcs of a pairwise graph; both arcs of a pair of variables follow from its first factor.
 
-    A 4-connected grid is not written out. Node ``i`` is variable ``i - offset``, its arcs ``4 i .. 4 i + 3`` go left,
-    up, down and right; the arc back has the complementary number. A row of idle nodes above and below keeps the
-    neighbours inside the arrays, and arcs that leave the grid sideways have no capacity.
+    A grid is not written out. Node ``i`` is variable ``i - offset``; its arcs start at ``width i``, the longest step back
+    first (in an image left, up, down and right), and the arc back has the complementary number. The width is a power of two:
+    the number of an arc says which step it is. Idle nodes at both ends keep the neighbours inside the arrays, and arcs that
+    leave the grid have no capacity.
     """
 
-    arcs: tuple  # type: ignore[type-arg]  # (columns,), or (first arc of a node, head and sister of an arc)
+    # (columns,) of an image, (steps, width) of a grid, or (first arc of a node, head and sister of an arc)
+    arcs: tuple  # type: ignore[type-arg]
     n_nodes: int
     n_arcs: int
     offset: int  # node of variable 0
     pair: np.ndarray  # (F,) pair of a factor; empty for a grid
     flipped: np.ndarray  # (F,) whether a factor names its pair the other way round
-    forward: np.ndarray  # (P,) arc from the first to the second variable of a pair
+    forward: np.ndarray  # (P,) arc from the first to the second variable of a pair; of a grid: its number for each offset
     backward: np.ndarray  # (P,) and back
 
 
 def topology(graph: Graph) -> Topology:
     """Return the nodes and arcs of a pairwise graph (compiled once)."""
-    built: Topology = graph.compiled("max_flow", lambda: _lattice(graph) if graph.image_shape else _sparse(graph))
+    built: Topology = graph.compiled(
+        "max_flow", lambda: _sparse(graph) if graph.lattice is None else _lattice(graph.lattice)
+    )
     return built
 
 
@@ -55,8 +60,9 @@ def edge_terms(theta: Potentials, tolerance: float, linear: np.ndarray, cap: np.
     graph = theta.graph
     topo = topology(graph)
     tables = theta.factors_flat.astype(np.float64, copy=False)
-    if graph.image_shape is not None:
-        bad, worst, lost = _lattice_terms(*graph.image_shape, tables, tolerance, linear, cap)
+    if graph.lattice is not None:
+        args = graph.lattice.edges, topo.forward, topo.backward, topo.n_arcs // topo.n_nodes, topo.offset
+        bad, worst, lost = _lattice_terms(*args, tables, tolerance, linear, cap)
         return int(bad), int(worst), float(lost)
     if graph.n_factors == 0:
         return 0, -1, 0.0
@@ -68,12 +74,22 @@ def edge_terms(theta: Potentials, tolerance: float, linear: np.ndarray, cap: np.
     return int(bad), int(worst), float(lost)
 
 
-def _lattice(graph: Graph) -> Topology:
-    assert graph.image_shape is not None
-    columns = graph.image_shape[1]
-    nodes = graph.n_variables + 2 * columns
-    none = _frozen(np.empty(0))
-    return Topology((columns,), nodes, 4 * nodes, columns, none, none, none, none)
+def _lattice(lattice: Lattice) -> Topology:
+    steps = np.where(np.array(lattice.sizes) > 0, lattice.edges.step, 0)  # an offset that steps out has idle arcs
+    count, none = len(steps), _frozen(np.empty(0))
+    margin = max(int(np.abs(steps).max()), lattice.shape[-1])
+    nodes = lattice.n_variables + 2 * margin
+    if lattice.image_shape is not None:
+        return Topology((margin,), nodes, 4 * nodes, margin, none, none, _frozen([3, 2]), _frozen([0, 1]))
+    rank = np.empty(count, dtype=np.int64)
+    rank[np.argsort(-np.abs(steps), kind="stable")] = np.arange(count)
+    ahead = np.where(steps > 0, 2 * count - 1 - rank, rank)  # the complement of the step back
+    back = 2 * count - 1 - ahead
+    moves = np.empty(2 * count, dtype=np.int64)
+    moves[ahead], moves[back] = steps, -steps
+    moves.flags.writeable = False
+    width = 1 << (2 * count - 1).bit_length()
+    return Topology((moves, width), nodes, width * nodes, margin, none, none, _frozen(ahead), _frozen(back))
 
 
 def _sparse(graph: Graph) -> Topology:
@@ -88,7 +104,7 @@ def _sparse(graph: Graph) -> Topology:
     return Topology(arcs, graph.n_variables, len(head), 0, *map(_frozen, (pair, flipped, forward, backward)))
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
+def _frozen(array: Any) -> np.ndarray:
     array = np.ascontiguousarray(array, dtype=np.int32)
     array.flags.writeable = False
     return array
@@ -141,25 +157,33 @@ def _arcs(scope, first, ptr, head, sister, forward, backward):
 
 
 @exact_kernel
-def _lattice_terms(rows, columns, tables, tolerance, linear, cap):
+def _lattice_terms(edges, forward, backward, width, offset, tables, tolerance, linear, cap):
     bad, worst, most = 0, -1, 0.0
+    last = edges.extent.shape[1] - 1
     e = 0
-    for down in range(2):
-        for row in range(rows - down):
-            for column in range(columns - 1 + down):
-                i = (row + 1) * columns + column
-                j = i + (columns if down else 1)
+    for k in range(len(edges.step)):
+        rows = 1
+        for axis in range(last):
+            rows *= edges.extent[k, axis]
+        for row in range(rows):
+            i, rest = edges.corner[k] + offset, row
+            for axis in range(last - 1, -1, -1):
+                i += rest % edges.extent[k, axis] * edges.strides[axis]
+                rest //= edges.extent[k, axis]
+            for _ in range(edges.extent[k, last]):
+                j = i + edges.step[k]
                 d_i, d_j, p, q, scale, forbidden = _split(tables, 4 * e)
                 p, q, shift, lost = _settle(p, q, tolerance * scale)
                 linear[i] += d_i + shift
                 linear[j] += d_j - shift
-                cap[4 * i + (2 if down else 3)] = q
-                cap[4 * j + (1 if down else 0)] = p
+                cap[width * i + forward[k]] = q
+                cap[width * j + backward[k]] = p
                 lost = np.inf if forbidden else lost
                 if lost > 0:
                     bad += 1
                     if lost > most:
                         worst, most = e, lost
+                i += 1
                 e += 1
     return bad, worst, most
 

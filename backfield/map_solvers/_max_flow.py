@@ -14,7 +14,7 @@ Trees, active queue, orphans, time stamps and distances are those of [BK04]; the
 that is fixed to a side is looked at with its neighbours first, which is often enough (``_easy``).
 A residual that is rounding error of the flow just sent (below 2^-48 of it) is zero, at any scale of the capacities.
 
-Cost: [BK04] has no useful bound; on images some passes over the arcs. Memory: 8 bytes an arc (16 off the grid) and 36
+Cost: [BK04] has no useful bound; on images some passes over the arcs. Memory: 8 bytes an arc (16 off grids) and 36
 a node.
 
 [BK04] Boykov, Kolmogorov: An experimental comparison of min-cut/max-flow algorithms. TPAMI 26(9), 2004.
@@ -82,6 +82,8 @@ def new_flow(topo: Topology) -> Flow:
 def _first(arcs, i):
     if len(arcs) == 1:
         return 4 * i
+    elif len(arcs) == 2:
+        return arcs[1] * i
     else:
         return np.int64(arcs[0][i])
 
@@ -90,6 +92,8 @@ def _first(arcs, i):
 def _last(arcs, i):
     if len(arcs) == 1:
         return 4 * i + 4
+    elif len(arcs) == 2:
+        return arcs[1] * i + len(arcs[0])
     else:
         return np.int64(arcs[0][i + 1])
 
@@ -100,6 +104,8 @@ def _head(arcs, i, a):
         k = a & 3
         step = 1 if k == 0 or k == 3 else arcs[0]
         return i + step if k >= 2 else i - step
+    elif len(arcs) == 2:
+        return i + arcs[0][a - arcs[1] * i]
     else:
         return np.int64(arcs[1][a])
 
@@ -109,6 +115,8 @@ def _sister(arcs, a, j):
     """Return the arc back from ``j``, the head of ``a``."""
     if len(arcs) == 1:
         return 4 * j + 3 - (a & 3)
+    elif len(arcs) == 2:
+        return arcs[1] * j + len(arcs[0]) - 1 - (a & (arcs[1] - 1))
     else:
         return np.int64(arcs[2][a])
 

@@ -24,7 +24,7 @@ from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.kernels.compile import exact_kernel, kernel
 from backfield.map_solvers import _max_flow
-from backfield.map_solvers._cut_graph import NO_SCOPE, edge_terms, topology
+from backfield.map_solvers._cut_graph import edge_terms, topology
 from backfield.map_solvers.base import MapResult, MapSolver
 
 #: Couplings may be negative by this share of the entries of their table (rounding of what made the table).
@@ -49,7 +49,7 @@ class GraphCut(MapSolver, name="graph_cut"):
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels, and how many couplings were truncated."""
-        return CutProblem(theta, truncate=self.truncate).solve()
+        return CutProblem(theta, truncate=self.truncate).solve(last=True)
 
 
 class Changes(NamedTuple):
@@ -108,15 +108,18 @@ class CutProblem:
     def _inside(self) -> slice:
         return slice(self._topo.offset, self._topo.offset + self.graph.n_variables)
 
-    def solve(self) -> MapResult:
-        """Cut from scratch."""
+    def solve(self, last: bool = False) -> MapResult:
+        """Cut from scratch; the ``last`` cut of a problem uses up its capacities instead of a copy."""
+        if last:
+            self._flow = self._flow._replace(cap=self._cap)
         labels = self.cut()
         return MapResult(labels, self.value, optimal=self.n_truncated == 0, n_truncated=self.n_truncated)
 
     def cut(self) -> np.ndarray:
         """Cut from scratch; return the labels, without their value."""
         terminal = self._terminal()
-        self._flow.cap[:] = self._cap
+        if self._flow.cap is not self._cap:
+            self._flow.cap[:] = self._cap
         self._flow.excess[:] = terminal
         self._big, self._soft = _bound(self._flow.cap, self._flow.excess)
         self._pending.clear()
@@ -301,25 +304,38 @@ def _score(graph: Graph, unary: np.ndarray, factors: np.ndarray, labels: np.ndar
     total = np.where(labels, unary[:, 1], unary[:, 0]).sum(dtype=np.float64)
     if graph.n_factors:
         chosen = np.empty(graph.n_factors, dtype=factors.dtype)
-        _choose(graph.image_shape or (0, 0), NO_SCOPE if graph.image_shape else graph.factors, factors, labels, chosen)
+        if graph.lattice is None:
+            _choose(graph.factors, factors, labels, chosen)
+        else:
+            _choose_on_grid(graph.lattice.edges, factors, labels, chosen)
         total = total + chosen.sum(dtype=np.float64)
     return float(total)
 
 
 @exact_kernel
-def _choose(shape, scope, factors, labels, chosen):
+def _choose(scope, factors, labels, chosen):
     """Pick the entry of each table that the labels select."""
-    if len(scope):
-        for e in range(len(scope)):
-            chosen[e] = factors[4 * e + 2 * labels[scope[e, 0]] + labels[scope[e, 1]]]
-        return
-    rows, columns = shape
+    for e in range(len(scope)):
+        chosen[e] = factors[4 * e + 2 * labels[scope[e, 0]] + labels[scope[e, 1]]]
+
+
+@exact_kernel
+def _choose_on_grid(edges, factors, labels, chosen):
+    """Pick the entry of each table that the labels select, without scopes."""
+    last = edges.extent.shape[1] - 1
     e = 0
-    for down in range(2):
-        for row in range(rows - down):
-            for column in range(columns - 1 + down):
-                i = row * columns + column
-                chosen[e] = factors[4 * e + 2 * labels[i] + labels[i + (columns if down else 1)]]
+    for k in range(len(edges.step)):
+        rows = 1
+        for axis in range(last):
+            rows *= edges.extent[k, axis]
+        for row in range(rows):
+            i, rest = edges.corner[k], row
+            for axis in range(last - 1, -1, -1):
+                i += rest % edges.extent[k, axis] * edges.strides[axis]
+                rest //= edges.extent[k, axis]
+            for _ in range(edges.extent[k, last]):
+                chosen[e] = factors[4 * e + 2 * labels[i] + labels[i + edges.step[k]]]
+                i += 1
                 e += 1
 
 

@@ -1,16 +1,18 @@
 """Binary TRW on volumes and other neighbourhoods, against the 4-connected image: ns per message, gradients, linearity.
 
-    python -m backfield_benchmarks.volumes [--repeat N] [--dtype float32] [--side 100] [--sides 64 128]
+    python -m backfield_benchmarks.volumes [--repeat N] [--dtype float32] [--side 100] [--sides 64 128] [--cut DIR]
 
 Grids of 10^6 variables, 10 sweeps. Prints, as JSON: ns (of the processor, median) per message of each neighbourhood and how
 many times that of the 4-connected image it is; the seconds of a gradient of the univariate logistic loss through 5 sweeps,
 over those of the 5 sweeps with all states kept and the marginals alone; then, for each of ``--sides``, ns and bytes per
 voxel of 6-connected cubes.
-All are measured by turns in one process.
+All are measured by turns in one process. ``--cut`` measures cuts of noisy spheres (128^3, 6-connected) against PyMaxflow,
+which lies in DIR (``pip install --target DIR --no-deps PyMaxflow``; it is GPL, and nothing else here uses it).
 """
 
 import argparse
 import json
+import sys
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from backfield_benchmarks.potts import medians
 #: Times the ns per message of the 4-connected image that a neighbourhood may cost.
 BARS = {"2-D, 8": 1.5, "3-D, 6": 1.5, "3-D, 18": 2.0, "3-D, 26": 2.0}
 GRADIENT_BAR = 3.5
+CUT_BAR = 0.8
 
 
 def grids(side):
@@ -110,13 +113,61 @@ def linearity(sides, dtype, repeat):
         print(json.dumps(row | {"bytes_per_voxel": round(arrays / side**3), "of_theta": round(given / side**3)}), flush=True)
 
 
+def spheres(side):
+    """Costs of both labels of a noisy picture of spheres."""
+    rng = np.random.default_rng(0)
+    centres, radii = rng.uniform(0, side, (12, 3)), rng.uniform(0.08, 0.2, 12) * side
+    at = np.moveaxis(np.indices((side,) * 3), 0, -1)
+    inside = np.zeros((side,) * 3, dtype=bool)
+    for centre, radius in zip(centres, radii, strict=True):
+        inside |= ((at - centre) ** 2).sum(axis=-1) < radius**2
+    picture = inside + 0.8 * rng.standard_normal(inside.shape)
+    return picture**2, (picture - 1) ** 2
+
+
+def theirs(maxflow, cost0, cost1, weight):
+    """Return the labels that PyMaxflow finds."""
+    graph = maxflow.Graph[float](cost0.size, 3 * cost0.size)
+    nodes = graph.add_grid_nodes(cost0.shape)
+    structure = np.zeros((3, 3, 3))
+    structure[1, 1, 2] = structure[1, 2, 1] = structure[2, 1, 1] = 1
+    graph.add_grid_edges(nodes, weight, structure, symmetric=True)
+    graph.add_grid_tedges(nodes, cost1, cost0)
+    graph.maxflow()
+    return graph.get_grid_segments(nodes).ravel()
+
+
+def cuts(folder, side, repeat, weight=0.5):
+    """Print seconds of cuts, ours and PyMaxflow's, from costs to labels."""
+    sys.path.append(folder)
+    import maxflow
+
+    cost0, cost1 = spheres(side)
+    graph = bf.Graph.grid(cost0.shape)
+    unary = -np.stack([cost0.ravel(), cost1.ravel()], axis=1)
+    theta = bf.Potentials(graph, unary, np.tile(weight * np.eye(2), (graph.n_factors, 1, 1)))
+    found: dict[str, np.ndarray] = {}
+    tasks = {
+        "ours": lambda: found.update(ours=bf.find_map(theta, "graph_cut").labels),
+        "pymaxflow": lambda: found.update(theirs=theirs(maxflow, cost0, cost1, weight)),
+    }
+    seconds = medians(tasks, repeat)
+    row = {"case": "cut", "side": side, **{key: round(value, 3) for key, value in seconds.items()}}
+    row |= {"times": round(seconds["ours"] / seconds["pymaxflow"], 2), "bar": CUT_BAR}
+    print(json.dumps(row | {"labels_differ": int((found["ours"] != found["theirs"]).sum())}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--side", type=int, default=100)
     parser.add_argument("--sides", type=int, nargs="*", default=[64, 128, 256])
+    parser.add_argument("--cut", help="folder where PyMaxflow is installed: measure cuts alone")
+    parser.add_argument("--cut-side", type=int, default=128)
     options = parser.parse_args()
+    if options.cut:
+        return cuts(options.cut, options.cut_side, options.repeat)
     sweeps(options.side, options.dtype, options.repeat)
     gradients(options.side, options.dtype, options.repeat)
     linearity(options.sides, options.dtype, options.repeat)

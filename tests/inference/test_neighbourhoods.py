@@ -31,6 +31,7 @@ WIDE = {
     "(0, 3)": Graph.grid(4, 7, offsets=[(0, 1), (1, 0), (0, 3)]),
     "long": Graph.grid(5, 9, offsets=[(0, 3), (-1, 2), (2, 4)]),
     "even": Graph.grid(6, 7, offsets=[(0, 2), (2, 0), (0, 6), (4, -4), (9, 9)]),
+    "far": Graph.grid(3, 4, offsets=[(0, 1), (1, 0), (0, 10**6), (10**6, -2)]),
     "1-D": Graph.grid((9,), offsets=[(1,), (3,)]),
     "4-D": Graph.grid((2, 3, 2, 3)),
     "flat": Graph.grid((1, 4, 5), neighbours=26),

@@ -45,11 +45,11 @@ class ColoursEngine(MessageEngine):
         self.power = float(rho[0])
         self.planes = at = planes(theta.graph)
         shape = (at.n_planes, at.length)
-        n_offsets = len(at.edges.step)
+        n_offsets = len(at.lattice.edges.step)
         self.u = np.zeros(shape, theta.dtype)
         self.tables = np.zeros((n_offsets, 3, *shape), theta.dtype)  # a, b, c
         worst = np.empty(3)
-        _gather(at.edges, at.place, self.power, theta.unary, theta.factors, self.u, self.tables, worst)
+        _gather(at.lattice.edges, at.place, self.power, theta.unary, theta.factors, self.u, self.tables, worst)
         self._bounds = worst
         # Pairs of ratios that are multiplied: not chosen by theta, or a tile would have other bits than the whole.
         self.group = 2 if n_offsets > 4 and self.power != 1 else n_offsets
@@ -92,7 +92,7 @@ class ColoursEngine(MessageEngine):
     def log_messages(self, state: np.ndarray) -> np.ndarray:
         """Return (0, log ratio) for each slot."""
         out = np.zeros((self.theta.graph.n_factors, 2, 2), state.dtype)
-        _edge_ratios(self.planes.edges, self.planes.place, self.logs(state).reshape(len(state), -1), out)
+        _edge_ratios(self.planes.lattice.edges, self.planes.place, self.logs(state).reshape(len(state), -1), out)
         return out.reshape(-1)
 
     def adjoint(self) -> ColoursAdjoint:
@@ -133,7 +133,7 @@ class ColoursEngine(MessageEngine):
         _beliefs(self.planes.place, odds, unary.reshape(-1, 2))
         if factors:
             flat = self.tables.reshape(len(self.tables), 3, -1), state.reshape(len(state), -1)
-            _factor_beliefs(self.planes.edges, self.planes.place, odds, *flat, mu.reshape(-1, 2, 2))
+            _factor_beliefs(self.planes.lattice.edges, self.planes.place, odds, *flat, mu.reshape(-1, 2, 2))
         return Potentials.from_flat(self.theta.graph, unary, mu)
 
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
@@ -146,13 +146,13 @@ class ColoursEngine(MessageEngine):
         if factors:
             flat = d_state.reshape(len(d_state), -1)
             d_factors = d_theta.factors.reshape(-1, 2, 2)
-            _factor_beliefs_vjp(at.edges, at.place, self.power, mu.factors, d_mu.factors, flat, d_odds, d_factors)
+            _factor_beliefs_vjp(at.lattice.edges, at.place, self.power, mu.factors, d_mu.factors, flat, d_odds, d_factors)
         _spread(self.power, d_odds.reshape(self.u.shape), d_state, d_theta.u)
 
     def log_partition(self, mu: Potentials) -> Any:
         """Return theta·mu + H(mu), added up in double precision."""
         tables = self.theta.unary, self.theta.factors, mu.unary, mu.factors
-        return _log_partition(self.planes.edges, self.power, *tables)
+        return _log_partition(self.planes.lattice.edges, self.power, *tables)
 
 
 class ColoursAdjoint(Adjoint):
@@ -181,7 +181,7 @@ class ColoursAdjoint(Adjoint):
         unary, factors = (np.empty_like(x) for x in (engine.theta.unary_flat, engine.theta.factors_flat))
         flat = self.u.reshape(-1), self.tables.reshape(len(self.tables), 3, -1)
         at = engine.planes
-        _scatter(at.edges, at.place, engine.power, *flat, unary.reshape(-1, 2), factors.reshape(-1, 2, 2))
+        _scatter(at.lattice.edges, at.place, engine.power, *flat, unary.reshape(-1, 2), factors.reshape(-1, 2, 2))
         for name, into in (("unary", unary), ("factors", factors)):
             if name in self.__dict__:
                 into += self.__dict__[name]
