@@ -5,7 +5,7 @@ EXTRAS ?= vision,volumes,plots,boost,dask,label,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 
-.PHONY: demo test test-lowest lint bench docs changelog fuzz torch clean
+.PHONY: demo test test-lowest lint bench defaults-study docs changelog fuzz torch clean
 
 demo: .venv/.core
 	$(BIN)/backfield demo --out demo
@@ -28,6 +28,9 @@ lint: .venv/.installed
 
 bench: .venv/.installed
 	$(BIN)/backfield bench
+
+defaults-study: .venv/.installed
+	$(BIN)/python -m backfield_benchmarks.defaults_study --out docs/results/studies
 
 docs: .venv/.installed
 	$(BIN)/mkdocs build --strict

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from backfield.api import infer as infer
     from backfield.api import inference_gradient as inference_gradient
     from backfield.api import value_and_gradient as value_and_gradient
+    from backfield.data.neighbours import NeighbourMeans as NeighbourMeans
     from backfield.data.packed import open_shards as open_shards
     from backfield.data.packed import write_shards as write_shards
     from backfield.energies import Network as Network
@@ -57,6 +58,7 @@ _HOMES = {
         "VolumeCRF",
     ),
     "backfield.estimators.model_file": ("load",),
+    "backfield.data.neighbours": ("NeighbourMeans",),
     "backfield.data.packed": ("open_shards", "write_shards"),
     "backfield.graph": ("Graph", "Kernel", "Potentials", "Tied", "batch"),
     "backfield.models": ("MarkovNetwork", "Model"),

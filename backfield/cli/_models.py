@@ -27,6 +27,16 @@ class Predictions(NamedTuple):
     seconds: float
 
 
+def ridge(l2: str | None) -> float | str | None:
+    """Return --l2 as an estimator takes it."""
+    from backfield.errors import InputError
+
+    try:
+        return l2 if l2 in (None, "auto") else float(l2)
+    except ValueError:
+        raise InputError(f"--l2 takes a number or auto, got {l2!r}.") from None
+
+
 def load_model(path: Path) -> tuple[Any, Preprocessing | None]:
     """Read a model, and how its features are made if it says so."""
     import backfield as bf
@@ -49,7 +59,8 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
     other = other_unit(path, structure)
     if other is not None:
         raise InputError(f"{path} holds {other}s; the model is one of {structure.unit[0]}s.")
-    data = read_data(path, with_labels, None if made is None else made.n_columns, lazy, repr(structure))
+    n_columns, positive = (None, None) if made is None else (made.n_columns, made.positive)
+    data = read_data(path, with_labels, n_columns, lazy, repr(structure), positive)
     if made is None:
         made = choose_preprocessing(data)
     elif data.format.name != "packed" and (made.format in SENTENCES) != (data.format.name in SENTENCES):
@@ -100,6 +111,8 @@ def quiet_cluster(cluster: str | None) -> Iterator[None]:
 def settings_of(model: Any, made: Preprocessing | None = None) -> dict[str, str]:
     """Return what a report says about a model."""
     shown = {key: str(value) for key, value in model.get_params(deep=False).items() if key in SHOWN and value is not None}
+    if model.inference_ is not None:
+        shown["inference"] = f"{model.inference_}, chosen by the fit"
     for key in ("features", "edges"):
         if made is not None and getattr(made, key):
             shown[key] = getattr(made, key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backfield.cli._models import ridge
 from backfield.cli.fit import DATA_HELP, Dtype
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def compare(
     learner: Annotated[str | None, typer.Option(help="Of all rows; by default what suits each.")] = None,
     unary: Annotated[str | None, typer.Option(help="Energy of variables.")] = None,
     pairwise: Annotated[str | None, typer.Option(help="Energy of edges.")] = None,
-    l2: Annotated[float | None, typer.Option(help="Ridge.")] = None,
+    l2: Annotated[str | None, typer.Option(help="Ridge: a number, or auto.")] = None,
     labels: Annotated[int | None, typer.Option(help="Number of classes, 0 .. N-1; by default those that occur.")] = None,
     features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
     edges: Annotated[
@@ -78,7 +79,7 @@ def compare(
     check_labels(train, labels)
     train, rest = _test_data(train, test, held_out, seed)
     made = choose_preprocessing(train, features, edges)
-    given = {"unary": unary, "pairwise": pairwise, "l2": l2, "n_labels": labels, "dtype": dtype and dtype.value}
+    given = {"unary": unary, "pairwise": pairwise, "l2": ridge(l2), "n_labels": labels, "dtype": dtype and dtype.value}
     crf = _estimator(train, {key: value for key, value in given.items() if value is not None})
     crf.set_params(n_jobs=n_jobs, random_state=seed)
     check_table(crf, learning, inference, learner)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backfield.cli._models import CLUSTER_HELP
+from backfield.cli._models import CLUSTER_HELP, ridge
 
 if TYPE_CHECKING:
     from backfield.data.format import Data
 
 DATA_HELP = (
     "A folder with images/ and masks/ (PNG, JPEG, NIfTI, TIFF, zarr), an .npz, sentences (CoNLL columns, .conllu, .jsonl), "
+    "graphs (.jsonl, .graphml), "
     "or a packed folder."
 )
 
@@ -43,15 +44,19 @@ def fit(
     unary: Annotated[str | None, typer.Option(help="Energy of variables.")] = None,
     pairwise: Annotated[str | None, typer.Option(help="Energy of edges.")] = None,
     decoder: Annotated[str | None, typer.Option(help="Spec: max_marginal, map or soft.")] = None,
-    l2: Annotated[float | None, typer.Option(help="Ridge; column files: by default 1 / tokens (CRFsuite's c2 = 1).")] = None,
+    l2: Annotated[str | None, typer.Option(help="Ridge: a number, or auto (1 / (2 labelled variables)).")] = None,
     labels: Annotated[
         int | None, typer.Option(min=2, help="Number of classes, 0 .. N-1; by default those that occur.")
     ] = None,
     l1: Annotated[float | None, typer.Option(help="Penalty on absolute values: many weights become 0.")] = None,
+    positive: Annotated[
+        int | None, typer.Option(help="This number in masks is class 1, all others are class 0: masks of 0 and 255.")
+    ] = None,
     features: Annotated[
         str | None,
         typer.Option(
-            help="Of pixels: rgb, raw, pixel, filters, l13; of NIfTI, TIFF, zarr: local, raw; of tokens: windows, words."
+            help="Of pixels: rgb, raw, pixel, filters, local, l13; of NIfTI, TIFF, zarr: local, raw; of tokens: windows, "
+            "words; of nodes: raw, neighbours."
         ),
     ] = None,
     template: Annotated[
@@ -83,15 +88,15 @@ def fit(
 
     context.with_resource(protecting(data, None if _is_share(validation) else validation))
     _check_writable(out)
-    train = read_data(data, structure=model)
+    train = read_data(data, structure=model, positive=positive)
     check_labels(train, labels)
-    train, held_out = _hold_out(train, validation, seed)
+    train, held_out = _hold_out(train, validation, seed, positive)
     made = choose_preprocessing(train, features, edges)
     if template is not None:
         made = train.format.with_template(train, made, template)
     given = _sequence_options(train, {"constraints": constraints, "order": order, "min_count": min_count}) | {
         "inference": inference, "loss": loss, "learner": learner, "unary": unary, "pairwise": pairwise, "decoder": decoder,
-        "l1": l1, "l2": l2, "n_labels": labels, "dtype": None if dtype is None else dtype.value,
+        "l1": l1, "l2": ridge(l2), "n_labels": labels, "dtype": None if dtype is None else dtype.value,
     }  # fmt: skip
     crf = _estimator(train, {key: value for key, value in given.items() if value is not None})
     crf.set_params(n_jobs=n_jobs, random_state=seed, verbose=int(verbose))
@@ -133,7 +138,9 @@ def _run(
     n_chunks: int,
 ) -> None:
     """Fit; an interruption says how to go on."""
-    from backfield.errors import ClusterError
+    import warnings
+
+    from backfield.errors import ClusterError, ConvergenceWarning
 
     file = checkpoint or _checkpoint_of(out)
     # The user's own checkpoint is kept up to date; ours is there for Ctrl-C and must not cost much.
@@ -143,7 +150,9 @@ def _run(
     if resume and not before:
         typer.echo(f"backfield: there is no checkpoint {file}; starting from the beginning.", err=True)
     try:
-        with _interruptible() as check:
+        with _interruptible() as check, warnings.catch_warnings():
+            # The summary has the message of the learner.
+            warnings.filterwarnings("ignore", ".* stopped at its last iteration", ConvergenceWarning)
             crf.fit(X, y, checkpoint=file, resume=resume, validation=validation, callbacks=[check], **often)
     except KeyboardInterrupt:
         if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
@@ -223,7 +232,7 @@ def _is_share(validation: str | None) -> bool:
     return True
 
 
-def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data | None]:
+def _hold_out(data: Data, validation: str | None, seed: int, positive: int | None = None) -> tuple[Data, Data | None]:
     """Return what to learn from and what to stop early by."""
     import numpy as np
 
@@ -238,7 +247,7 @@ def _hold_out(data: Data, validation: str | None, seed: int) -> tuple[Data, Data
         share = float(validation)
     except ValueError:
         columns = choose_preprocessing(data).n_columns
-        other = read_data(Path(validation), n_columns=columns, structure=data.structure)
+        other = read_data(Path(validation), n_columns=columns, structure=data.structure, positive=positive)
         if other.format.name != data.format.name:
             raise InputError(f"{validation} and {data.path} are different kinds of data.") from None
         check_classes(other, classes_of(data))

@@ -21,7 +21,7 @@ def check_labels(data: Data, n_labels: int | None = None) -> None:
     if len(seen) == 0:
         raise InputError(f"{data.path}: there is nothing to learn from: all labels are hidden{_how_hidden(data)}.")
     if len(seen) == 1 and n_labels is None:
-        hint = "; 255 = don't care: a mask of 0 and 255 has one class" if data.format.hidden == "255" else ""
+        hint = "; 255 = don't care: for masks of 0 and 255 say --positive 255" if data.format.hidden == "255" else ""
         hint += "" if seen.dtype.kind == "U" else " (--labels N says that there are N)"
         raise InputError(
             f"{data.path}: every labelled {variable} is of class {seen[0]}, so there is nothing to tell apart{hint}."

@@ -29,6 +29,8 @@ class Preprocessing:
     templates : windows of column files, lists of (column, offset)
     n_columns : columns of features in a column file
     patterns : lines of a template file of CRF++ or Wapiti, in the place of windows
+    n_labels : classes of the nodes of graphs
+    positive : number in masks that is class 1, where all others are class 0
     """
 
     format: str
@@ -38,6 +40,8 @@ class Preprocessing:
     templates: list[list[list[int]]] | None = None
     n_columns: int | None = None
     patterns: list[str] | None = None
+    n_labels: int | None = None
+    positive: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what a model file keeps."""
@@ -114,6 +118,10 @@ class Format:
     def read(self, path: Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
         """Read the examples; without labels, none need be there."""
         raise NotImplementedError
+
+    def with_positive(self, positive: int) -> Format:
+        """Return the format with masks of which one number is class 1 and all others are class 0."""
+        raise InputError("--positive is for folders with masks.")
 
     def choose(self, data: Data, features: str | None, edges: str | None) -> Preprocessing:
         """Decide how features are made of training data; ``features`` and ``edges`` are what the user asks for."""

@@ -37,18 +37,27 @@ class ImageFolder(Format):
     masks: ClassVar[bool] = True
     hidden: ClassVar[str] = "255"
 
+    def __init__(self, positive: int | None = None) -> None:
+        self.positive = positive  # this number in masks is class 1, all others are class 0
+
+    def with_positive(self, positive: int) -> ImageFolder:
+        """Return the format with such masks."""
+        if not 0 <= positive < 65536:
+            raise InputError(f"--positive must be a number that masks hold, 0 .. 65535, got {positive}.")
+        return ImageFolder(positive)
+
     def holds(self, path: Path) -> bool:
         """Whether a path is a folder, and not one of stacks."""
         return path.is_dir() and not ending_of(path) and not files_in(path)
 
     def read(self, path: Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
         """Read the images and their masks."""
-        folder = read_image_folder(path, with_labels, lazy)
+        folder = read_image_folder(path, with_labels, lazy, self.positive)
         return Data(path, self, folder.names, folder.images, folder.masks)
 
     def choose(self, data: Data, features: str | None, edges: str | None) -> Preprocessing:
         """Choose colours, unless others are asked for."""
-        return choose_pixels(data, features, edges, "rgb")
+        return replace(choose_pixels(data, features, edges, "rgb"), positive=self.positive)
 
     def inputs(self, data: Data, preprocessing: Preprocessing) -> Any:
         """Return images with features."""
@@ -69,7 +78,7 @@ class ImageFolder(Format):
         if p is not None:
             with replacing(files[1]) as file:
                 np.save(file, p.astype(np.float32))
-        write_mask(files[0], labels, colours)
+        write_mask(files[0], labels, colours, self.positive)
 
 
 class ArrayFile(Format):
@@ -81,7 +90,7 @@ class ArrayFile(Format):
 
     def holds(self, path: Path) -> bool:
         """Whether the file has the key."""
-        return path.suffix.lower() == ".npz" and self.key in _keys(path)
+        return path.suffix.lower() == ".npz" and self.key in npz_keys(path)
 
     def read(self, path: Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
         """Read the arrays."""
@@ -179,9 +188,8 @@ class ColumnFile(Format):
         return replace(made, templates=None, patterns=list(patterns.lines))
 
     def defaults(self, data: Data) -> dict[str, Any]:
-        """Give weights to what occurs only, of hundreds of thousands of features, and a ridge that does not grow."""
-        assert data.labels is not None
-        return {"unary": "observed_linear", "l2": 1.0 / sum(len(each) for each in data.labels)}
+        """Give weights to what occurs only, of hundreds of thousands of features."""
+        return {"unary": "observed_linear"}
 
     def write(self, path: Path, data: Data, labels: list[Any], probabilities: list[Any] | None) -> str:
         """Write the file again with a further column."""
@@ -294,13 +302,13 @@ def source_of(data: Data) -> str:
 
 def listed_keys(path: Path) -> str:
     """Return the names of the arrays in an ``.npz`` file, for messages; a damaged one is refused."""
-    keys = _keys(path)
+    keys = npz_keys(path)
     if not keys and not zipfile.is_zipfile(path):
         raise InputError(f"{path}: cannot be read as an .npz file of arrays.")
     return ", ".join(sorted(keys)) or "none"
 
 
-def _keys(path: Path) -> list[str]:
+def npz_keys(path: Path) -> list[str]:
     """Return the names of the arrays in an ``.npz`` file; none where it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:

@@ -9,7 +9,7 @@ import numpy as np
 from backfield.data.format import Data, Preprocessing
 from backfield.data.samples import GridSample
 from backfield.errors import InputError
-from backfield.features import EdgeFeatures, FilterBank, PixelFeatures, as_rgb
+from backfield.features import EdgeFeatures, FilterBank, LocalFeatures, PixelFeatures, as_rgb
 
 #: Features of pixels: name -> what it is.
 FEATURES = {
@@ -17,6 +17,7 @@ FEATURES = {
     "raw": "the numbers as they are (.npz)",
     "pixel": "the 100 of [D13]: colour and position, expanded in sines and cosines, and histograms of gradients",
     "filters": "30 of a filter bank: colour, edges, ridges and texture at several scales",
+    "local": "blurs, gradients, Hessian and structure tensor of each channel at 3 scales",
     "l13": "the 42 of [L13]: constant, colour, position, histogram of gradients",
 }
 #: Features of edges between pixels beside the constant; several are joined by commas.
@@ -29,7 +30,7 @@ EDGES = {
 }
 
 #: Those of them that are computed from images.
-_MAKERS: dict[str, Any] = {"pixel": PixelFeatures, "l13": PixelFeatures.l13, "filters": FilterBank}
+_MAKERS: dict[str, Any] = {"pixel": PixelFeatures, "l13": PixelFeatures.l13, "filters": FilterBank, "local": LocalFeatures}
 
 
 def choose_pixels(data: Data, features: str | None, edges: str | None, plain: str) -> Preprocessing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from backfield.errors import InputError
 from backfield.graph import Graph
 
 
@@ -37,6 +38,25 @@ class Sample:
     observed: Any = None
     weights: Any = None
     outputs: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.graph, Graph):
+            raise InputError(f"a Sample needs a backfield.Graph, got {type(self.graph).__name__}.")
+        for key, count, what in _lengths(self.graph):
+            value = getattr(self, key)
+            if value is not None and _length(value) != count:
+                raise InputError(f"{key} of a Sample needs one entry for each of {count} {what}, got {_length(value)}.")
+
+
+def _lengths(graph: Graph) -> list[tuple[str, int, str]]:
+    """Return which parts of a sample have one entry for each variable or factor of its graph."""
+    of_variables = ("node_features", "node_types", "observed", "weights", "outputs")
+    rows = [(key, graph.n_variables, "variables") for key in of_variables]
+    return [*rows, *((key, graph.n_factors, "factors") for key in ("factor_features", "factor_types"))]
+
+
+def _length(value: Any) -> int:
+    return int(value.shape[0]) if hasattr(value, "shape") and len(value.shape) else len(value)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import numpy as np
 
 from backfield.data.format import Data, Preprocessing
 from backfield.data.formats._text import write_packed
+from backfield.data.formats.graphs import are_graph_lines
 from backfield.data.kinds import ColumnFile
 from backfield.datasets.conll import read_text
 from backfield.errors import InputError
@@ -98,8 +99,8 @@ class JsonLines(ColumnFile):
     name: ClassVar[str] = "jsonl"
 
     def holds(self, path: Path) -> bool:
-        """Whether a path is a file that ends in .jsonl or .ndjson."""
-        return path.is_file() and path.suffix.lower() in (".jsonl", ".ndjson")
+        """Whether a path is a file that ends in .jsonl or .ndjson, and holds no graphs."""
+        return path.is_file() and path.suffix.lower() in (".jsonl", ".ndjson") and not are_graph_lines(path)
 
     def read(self, path: Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
         """Read tokens and labels."""

@@ -48,6 +48,13 @@ class Energy(Component):
         """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""
         raise NotImplementedError
 
+    def in_units(self, units: np.ndarray, constant: float, n_outputs: int, intercept: bool) -> np.ndarray | None:
+        """Return what each weight multiplies: the unit of its feature, or ``constant`` for an intercept.
+
+        None where weights do not belong to single features: a ridge takes them as they are, and nobody looks for units.
+        """
+        return None
+
     def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
         """Return X'X of the rows that the weights of every output multiply; None where it is not known or too large."""
         return None

@@ -47,6 +47,10 @@ class Linear(Energy, name="linear"):
             d_matrix = np.concatenate([d_matrix, column_sums(d_scores)[None]], dtype=np.float64)
         return d_matrix.reshape(-1)
 
+    def in_units(self, units: np.ndarray, constant: float, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the unit of each feature, once per output."""
+        return np.repeat(np.append(units, [constant] * intercept), n_outputs)
+
     def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
         """Return X'X, with a column of ones for the intercept."""
         n_rows, n_features = features.shape

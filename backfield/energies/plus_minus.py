@@ -39,6 +39,10 @@ class PlusMinus(Energy, name="plus_minus"):
         own = d_scores @ _code(d_scores.shape[1]).astype(d_scores.dtype)
         return Linear().vjp(features, own[:, None], intercept)
 
+    def in_units(self, units: np.ndarray, constant: float, n_outputs: int, intercept: bool) -> np.ndarray:
+        """Return the unit of each feature."""
+        return Linear().in_units(units, constant, 1, intercept)
+
     def gram(self, features: Any, intercept: bool) -> np.ndarray | None:
         """Return X'X of the features."""
         return Linear().gram(features, intercept)

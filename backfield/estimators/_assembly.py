@@ -81,6 +81,8 @@ class Survey:
     labelled: list[int | np.ndarray] = field(default_factory=list)
     #: The largest label count of a variable, where X fixes it.
     largest: int = 0
+    #: No graph has a cycle.
+    acyclic: bool = True
 
     @classmethod
     def of(cls, structure: Structure, pair: tuple[Instance, np.ndarray | LabelSets], number: int) -> Survey:
@@ -90,7 +92,7 @@ class Survey:
             nodes, factors = ({each: {block: number} for each, block in found.items()} for found in structure.blocks(sample))
         seen = _seen(labels)
         largest = structure.n_labels(sample) if structure.fixed_labels else 0
-        return cls(nodes, factors, [seen], [_n_labelled(sample, labels)], largest)
+        return cls(nodes, factors, [seen], [_n_labelled(sample, labels)], largest, structure.acyclic(sample))
 
     def __add__(self, other: Survey) -> Survey:
         for mine, theirs in ((self.nodes, other.nodes), (self.factors, other.factors)):
@@ -98,6 +100,7 @@ class Survey:
                 mine[each] = variants | mine.get(each, {})  # of one variant, the earlier example
         self.labelled += other.labelled
         self.largest = max(self.largest, other.largest)
+        self.acyclic &= other.acyclic
         self.seen = _merged(self.seen + other.seen)
         return self
 
@@ -277,6 +280,8 @@ class Learned:
     layout: WeightLayout
     classifier: Any = None
     graphs: GraphCache = field(default_factory=GraphCache)
+    #: Spec of the inference that the fit has chosen, where it was left open.
+    inference: str | None = None
 
     @property
     def rules(self) -> Rules | None:

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn.exceptions
 
 from backfield.data.label_sets import LabelSets
 from backfield.data.packed import open_data
 from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
 from backfield.energies import ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
-from backfield.errors import InputError
+from backfield.errors import ConvergenceWarning, InputError
 from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
 from backfield.estimators._guard import Guard
 from backfield.estimators._progress import Progress
 from backfield.estimators._settings import Settings, part_of
+from backfield.estimators.selection import choose, scaled
 from backfield.learners import Incremental, Learner
+from backfield.learners.base import Fit
 from backfield.objectives import Setting, get_objective
 from backfield.structures import BlockSize, Instance
 from backfield.training.examples import Example
 from backfield.training.execution import N_CHUNKS, active
 from backfield.training.problem import Problem
-from backfield.training.weights import WeightLayout
+from backfield.training.weights import WeightLayout, is_auto
+
+#: The ridge "auto" of examples that come bit by bit, whose number nobody knows: alpha of scikit-learn's SGDClassifier.
+_STREAM = 1e-4
+#: A gradient is far from the tolerance where it is so many times as large.
+_FAR = 100.0
+
+
+class FitWarning(ConvergenceWarning, sklearn.exceptions.ConvergenceWarning):
+    """A fit stopped far from its tolerance; scikit-learn's filters know it."""
+
 
 #: (iteration, w, row of the trace) -> stop?
 Callback = Callable[[int, np.ndarray, dict[str, Any]], Any]
@@ -47,8 +61,9 @@ class Fitted:
 
 
 class Preparation(NamedTuple):
-    """Training data on their way to a learner."""
+    """Training data on their way to a learner; ``settings`` name an inference, perhaps without a number of sweeps."""
 
+    settings: Settings
     learned: Learned
     examples: Sequence[Example]
     problem: Problem
@@ -70,13 +85,15 @@ def prepare(
     reader = learned.reader if learned is not None else Reader(settings.structure, settings.structure.learn_names(X))
     pairs = mapped(reader.pair, X, y)
     survey = Surveyor(reader.structure, pairs).survey(settings.n_jobs)
+    settings = settings.resolved(survey.acyclic)
     features = None
     if learned is None:
         learned, features = _learn(settings, reader, pairs, survey, classes)
     weight = checked_sample_weight(sample_weight, len(pairs))
     examples = mapped(Assembler(settings, learned).labelled, pairs, features, weight)
     labelled = survey.n_labelled(len(learned.classes))
-    return Preparation(learned, examples, make_problem(settings, examples, learned.layout, labelled, n_chunks), labelled)
+    problem = make_problem(settings.with_sweeps(None), examples, learned.layout, labelled, n_chunks)
+    return Preparation(settings, learned, examples, problem, labelled)
 
 
 def fit(
@@ -94,27 +111,48 @@ def fit(
     _ = settings.decoder  # refused before hours are spent, not after
     ready = prepare(settings, X, y, sample_weight, n_chunks=n_chunks)
     ready.learned.check_decoder(settings.decoder)
-    w = start_weights(settings, ready.examples, ready.learned.layout, ready.labelled, n_chunks)
+    choice = choose(ready.settings, ready.problem, partial(_trial, settings, ready))
+    settings, learned = choice.settings, replace(ready.learned, inference=repr(choice.settings.inference))
+    problem = make_problem(settings, ready.examples, learned.layout, ready.labelled, n_chunks)
+    problem.penalty = ready.problem.penalty
     held_out = None
     if validation is not None:
-        held_out = prepare(settings, *validation, learned=ready.learned, n_chunks=n_chunks).problem
-    learner = settings.learner
+        held_out = prepare(settings, *validation, learned=learned, n_chunks=n_chunks).problem
+        held_out.penalty = problem.penalty
 
     def watched(callback: Callback, iteration: int, w: np.ndarray, row: dict[str, Any]) -> Any:
-        with show(Fitted(ready.learned, w, [row])):
+        with show(Fitted(learned, w, [row])):
             return callback(iteration, w, row)
 
     options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
-    problem = ready.problem
-    layout = ready.learned.layout
-    guard = Guard.of(problem, layout, w, held_out) if layout.kernels else None
+    if choice.strength == 0:
+        problem, w = _trial(settings, ready, None, ready.examples, ready.labelled), np.zeros(problem.n_weights)
+        problem.penalty = ready.problem.penalty
+    else:
+        w = start_weights(settings, ready) if choice.start is None else choice.start
+    learner = settings.learner
+    guard = Guard.of(problem, learned.layout, w, held_out) if learned.layout.kernels else None
     if guard is not None:
         w = guard.learn(learner, w, settings.seed)
         problem = problem.with_fixed_scales()
     with Progress(repr(learner)) if settings.params["verbose"] else nullcontext() as progress:
         result = learner.fit(problem, w, seed=settings.seed, progress=progress, **options)
-    w, found = (result.w, "") if guard is None else guard.choose(result.w)
-    return Fitted(ready.learned, w, result.trace, result.converged, result.message + found)
+    warn_if_far(learner, result)
+    weights, found = (result.w, "") if guard is None else guard.choose(result.w)
+    weights = weights if choice.strength in (0, 1) else scaled(learned.layout, weights, choice.strength)
+    trace = [row | (choice.numbers or {}) if k == 0 else row for k, row in enumerate(result.trace)]
+    return Fitted(learned, weights, trace, result.converged, choice.reason + result.message + found)
+
+
+def warn_if_far(learner: Learner, result: Fit) -> None:
+    """Warn where the learner has used up its iterations far from its tolerance."""
+    if not result.converged and result.distance > _FAR:
+        warnings.warn(
+            f"{learner!r} stopped at its last iteration, with a gradient {result.distance:.0f} times as large as its "
+            "tolerance: give it more iterations, or a larger tol.",
+            FitWarning,
+            stacklevel=4,
+        )
 
 
 def make_problem(
@@ -123,16 +161,16 @@ def make_problem(
     """Return the objective over the examples."""
     problem = Problem(
         examples, layout, settings.objective, settings.setting, l2=settings.params["l2"], dtype=settings.dtype,
-        n_jobs=settings.n_jobs, labelled=labelled, n_chunks=n_chunks, chains=settings.structure.chains,
+        units=not settings.learner.uniform_ridge, n_jobs=settings.n_jobs,
+        labelled=labelled, n_chunks=n_chunks, chains=settings.structure.chains,
     )  # fmt: skip
     problem.distribute(active())
     return problem
 
 
-def start_weights(
-    settings: Settings, examples: Sequence[Example], layout: WeightLayout, labelled: list[int], n_chunks: int = N_CHUNKS
-) -> np.ndarray:
+def start_weights(settings: Settings, ready: Preparation) -> np.ndarray:
     """Return the weights to start from."""
+    layout = ready.learned.layout
     w, start = layout.start(), settings.params["start"]
     if not isinstance(start, str):
         given = np.asarray(start, dtype=np.float64)  # the settings are checked: numbers
@@ -144,22 +182,31 @@ def start_weights(
     if start == "random":
         return w + np.random.default_rng(settings.seed).normal(size=len(w))
     if start == "independent" and any(block.stop > block.start for block in [*layout.factors, *layout.kernels]):
-        return w + _independent(settings, examples, layout, labelled, n_chunks)
+        return w + _independent(settings, ready)
     return w
 
 
-def _independent(
-    settings: Settings, examples: Sequence[Example], layout: WeightLayout, labelled: list[int], n_chunks: int
-) -> np.ndarray:
+def _independent(settings: Settings, ready: Preparation) -> np.ndarray:
     """Return weights of the model without factors, from which all papers start."""
-    objective = get_objective("univariate_logistic")
+    problem = _trial(settings, ready, None, ready.examples, ready.labelled)
+    problem.penalty = ready.problem.penalty
+    learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
+    return learner.fit(problem, np.zeros(problem.n_weights), seed=settings.seed).w
+
+
+def _trial(
+    plain: Settings, ready: Preparation, settings: Settings | None, examples: Sequence[Example], labelled: list[int]
+) -> Problem:
+    """Return the problem of some examples, with settings, or (None) the one of the variables alone, without factors."""
+    layout, n_chunks = ready.learned.layout, ready.problem.n_chunks
+    if settings is not None:
+        return make_problem(settings, examples, layout, labelled, n_chunks)
     problem = Problem(
-        examples, layout, objective, Setting(None, None), l2=settings.params["l2"],
-        dtype=settings.dtype, n_jobs=settings.n_jobs, labelled=labelled, n_chunks=n_chunks, coupled=False,
+        examples, layout, get_objective("univariate_logistic"), Setting(None, None), dtype=plain.dtype,
+        n_jobs=plain.n_jobs, labelled=labelled, n_chunks=n_chunks, coupled=False,
     )  # fmt: skip
     problem.distribute(active())
-    learner: Learner = part_of("learner", "lbfgs(max_iter=50)")  # type: ignore[assignment]
-    return learner.fit(problem, np.zeros(layout.n_weights), seed=settings.seed).w
+    return problem
 
 
 def partial_fit(settings: Settings, X: Any, y: Any, sample_weight: Any, classes: Any, before: Fitted | None) -> Fitted:
@@ -167,9 +214,14 @@ def partial_fit(settings: Settings, X: Any, y: Any, sample_weight: Any, classes:
     learner = settings.learner
     if not isinstance(learner, Incremental):
         raise InputError(f"partial_fit needs the learner 'sgd', not {learner.name!r}.")
+    if is_auto(settings.params["l2"]):
+        settings = Settings(settings.params | {"l2": _STREAM})
+    if before is not None and before.learned.inference is not None and settings.open_inference:
+        settings = Settings(settings.params | {"inference": before.learned.inference})
     ready = prepare(settings, X, y, sample_weight, learned=None if before is None else before.learned, classes=classes)
     if before is None:
-        before = Fitted(ready.learned, ready.learned.layout.start(), [])
+        chosen = repr(ready.settings.with_sweeps(None).inference)
+        before = Fitted(replace(ready.learned, inference=chosen), ready.learned.layout.start(), [])
     # Where an average of the weights is the answer, the steps go on from where the last one ended.
     w, state = before.step or (before.weights, None)
     for number in range(len(ready.examples)):

@@ -73,6 +73,8 @@ _ENTRIES = {
     "feature_names": _is_names,
     "trace": _is_trace,
     "converged": lambda value: value is None or isinstance(value, bool),
+    "inference": lambda value: value is None or isinstance(value, str),
+    "message": lambda value: value is None or isinstance(value, str),
     "preprocessing": lambda value: value is None or isinstance(value, dict),
 }
 

@@ -35,6 +35,7 @@ from backfield.energies.network import is_module
 from backfield.errors import InputError
 from backfield.estimators.classifier import Classifier
 from backfield.inference import Inference
+from backfield.inference.base import IterativeInference
 from backfield.learners.lbfgs import LBFGS
 from backfield.learners.oracle_descent import oracle_energy
 from backfield.learners.owlqn import OWLQN
@@ -55,6 +56,9 @@ ROOMS = {
     "pairwise": ("energies", "oracles"),
     "decoder": ("decoders",),
 }
+
+#: Sweeps that are tried where nobody gives their number, and what is taken without a trial.
+SWEEPS, _USUAL = (5, 10, 20), 10
 
 
 _PART = (instance("a spec such as 'name' or 'name(key=value)', or a part", str, Component),)
@@ -107,6 +111,52 @@ class Settings:
         alias = jgmt_alias(self.params["loss"])
         spec = self.params["inference"] if alias is None or alias.inference is None else alias.inference
         return part_of("inference", spec)  # type: ignore[return-value]
+
+    # ---- what a default fit decides ----
+
+    def resolved(self, acyclic: bool) -> Settings:
+        """Return settings without ``inference="auto"``: exact where graphs have no cycles, else a number of sweeps."""
+        chosen = self.open_inference and self.params["inference"] == "auto"
+        guard = self.params["guard"]
+        if guard not in ("auto", True, False):
+            raise InputError(f"guard must be 'auto', True or False, got {guard!r}.")
+        params = self.params | {"guard": chosen if guard == "auto" else guard}
+        if chosen and acyclic:
+            params |= {"inference": "exact", "gradient": None if params["gradient"] == "truncated" else params["gradient"]}
+        elif chosen:
+            params |= {"inference": repr(part_of("inference", "auto"))}
+        return Settings(params)
+
+    @property
+    def open_inference(self) -> bool:
+        """Whether the fit chooses the inference, or its sweeps."""
+        alias = jgmt_alias(self.params["loss"])
+        named = alias is not None and alias.inference is not None
+        return not named and (self.params["inference"] == "auto" or bool(self.sweep_candidates))
+
+    @property
+    def sweep_candidates(self) -> tuple[int, ...]:
+        """Numbers of sweeps of which the fit chooses one; none where there is nothing to choose."""
+        part = self.inference
+        return SWEEPS if isinstance(part, IterativeInference) and part.n_iter == "auto" else ()
+
+    def with_sweeps(self, n_iter: int | None) -> Settings:
+        """Return settings with this number of sweeps where it is open; None: the usual one."""
+        if not self.sweep_candidates:
+            return self
+        return Settings(self.params | {"inference": repr(self.inference.replace(n_iter=n_iter or _USUAL))})
+
+    @property
+    def guarded(self) -> bool:
+        """Whether held-out labels say how strongly edges enter."""
+        return self.params["guard"] is True
+
+    @property
+    def can_select(self) -> bool:
+        """Whether learning on a part and judging by the rest is possible: a value that falls, from a start of ours."""
+        learner, objective = self.learner, self.objective
+        starts = isinstance(self.params["start"], str) and not (learner.own_start or learner.uses_oracles)
+        return starts and objective.integrable and objective.needs_inference
 
     @property
     def objective(self) -> Objective:
@@ -177,6 +227,8 @@ def part_of(parameter: str, spec: Any) -> Component:
     if isinstance(spec, Component):
         return spec
     rooms = ROOMS[parameter]
+    if parameter == "inference" and spec == "auto":
+        spec = "tree_reweighted(n_iter='auto')"  # where graphs have cycles
     alias = jgmt_alias(spec) if parameter == "loss" else None
     if alias is not None:
         spec = alias.loss

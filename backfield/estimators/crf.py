@@ -54,8 +54,8 @@ class CRF(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    inference, loss, gradient, learner, unary, pairwise, decoder, l2, fit_intercept, start, class_weight, n_labels, dtype, \
-n_jobs, random_state, verbose, l1
+    inference, loss, gradient, learner, unary, pairwise, decoder, l2, fit_intercept, start, guard, class_weight, n_labels, \
+dtype, n_jobs, random_state, verbose, l1
         As in :class:`GridCRF`.
     structure : str or Structure
         ``grid``, ``chain``, ``graph``, or one that a plugin brings.
@@ -73,16 +73,17 @@ n_jobs, random_state, verbose, l1
 
     def __init__(
         self,
-        inference: Any = "tree_reweighted(n_iter=5)",
+        inference: Any = "auto",
         loss: Any = "univariate_logistic",
         gradient: Any = "truncated",
         learner: Any = "lbfgs(max_iter=100)",
         unary: Any = "linear",
         pairwise: Any = "linear",
         decoder: Any = "max_marginal",
-        l2: Any = 1e-3,
+        l2: Any = "auto",
         fit_intercept: bool = True,
         start: Any = "independent",
+        guard: Any = "auto",
         class_weight: Any = None,
         n_labels: int | None = None,
         dtype: str = "float32",
@@ -102,6 +103,7 @@ n_jobs, random_state, verbose, l1
         self.l2 = l2
         self.fit_intercept = fit_intercept
         self.start = start
+        self.guard = guard
         self.class_weight = class_weight
         self.n_labels = n_labels
         self.dtype = dtype
@@ -255,6 +257,11 @@ n_jobs, random_state, verbose, l1
         return self._attribute("learned").reader.structure
 
     @property
+    def inference_(self) -> str | None:
+        """Spec of the inference that the fit has chosen; None where ``inference`` says what it is."""
+        return self._attribute("learned").inference if self._settings().open_inference else None
+
+    @property
     def feature_names_(self) -> dict[str, int] | None:
         """Columns of named features; None where X holds arrays."""
         return self._attribute("learned").reader.names
@@ -302,8 +309,10 @@ n_jobs, random_state, verbose, l1
     # ---- predicting ----
 
     def _predictor(self) -> Predictor:
-        state = self._state()
-        return Predictor(Assembler(self._settings(), state.learned), state.weights)
+        state, settings = self._state(), self._settings()
+        if self.inference_ is not None:
+            settings = Settings(settings.params | {"inference": self.inference_})
+        return Predictor(Assembler(settings, state.learned), state.weights)
 
     def predict(self, X: Any, cluster: Any = None, *, tile: Any = None, out: Any = None) -> Any:
         """Return predicted labels, shaped as the input.

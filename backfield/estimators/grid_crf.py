@@ -15,7 +15,8 @@ class GridCRF(CRF, structure="grid"):
     Parameters
     ----------
     inference : str
-        Spec of the inference that is trained through and used to predict.
+        Spec of the inference that is trained through and used to predict. "auto": exact where graphs have no cycles, else
+        ``tree_reweighted(n_iter="auto")``, which tries 5, 10 and 20 sweeps on held-out labels; ``inference_`` is the choice.
     loss : str
         A loss on marginals or an objective; or a name of JGMT such as ``trunc_cl_trw_5``, whose inference and gradient are
         then used instead of the two other parameters.
@@ -28,12 +29,17 @@ class GridCRF(CRF, structure="grid"):
         ``learner="oracle_descent"``, oracles: also ``boosted_trees``, ``mlp`` or one of your own.
     decoder : str
         How predictions are made of marginals or potentials: ``max_marginal``, ``map``, ``soft``, ``expected_f``, ...
-    l2 : float or dict
-        Ridge on all weights; ``{"unary": 0, "pairwise": 0.01}`` gives those of edges their own (penalised pseudolikelihood).
+    l2 : "auto", float or dict
+        Ridge. "auto" is 1 / (2 n) for n labelled pixels, scikit-learn's C = 1, on weights in units of standardised features:
+        scaling a column does not change the fit. A number is the ridge on all weights as they are; ``{"unary": "auto",
+        "pairwise": 0.01}`` gives those of edges their own.
     fit_intercept : bool
         Add a constant to the features.
     start : {"independent", "zero", "random"}
         Start from the model without edges, from zero, or from standard normal numbers.
+    guard : "auto", True or False
+        Let held-out labels say how strongly edges enter, so that the field is not worse than its variables alone; "auto":
+        where ``inference`` is "auto". ``message_`` and ``trace_[0]["held_out"]`` say what was found.
     class_weight : dict or "balanced", optional
         Weight of each class in the loss; "balanced": within each example all its classes weigh the same.
     n_labels : int, optional

@@ -62,6 +62,8 @@ def save(estimator: CRF, path: Any) -> None:
         "feature_names": None if names is None else list(names),
         "trace": state.trace,
         "converged": None if state.converged is None else bool(state.converged),
+        "message": state.message,
+        "inference": estimator.inference_,
         "preprocessing": state.preprocessing,
     }
     tensors = {"weights": np.ascontiguousarray(state.weights)}
@@ -193,8 +195,10 @@ def _state(structure: Structure, text: dict[str, Any], tensors: dict[str, np.nda
     reader = Reader(structure, None if names is None else {name: k for k, name in enumerate(names)})
     classes = Classes(np.asarray(text["classes"]), structure.fixed_labels)
     check_blocks(structure, classes, layout, names)
-    learned = Learned(reader, classes, layout)
-    return Fitted(learned, weights, text["trace"], text["converged"], preprocessing=text.get("preprocessing"))
+    chosen = text.get("inference")
+    learned = Learned(reader, classes, layout, inference=None if chosen is None else repr(get("inference", chosen)))
+    message = text.get("message", "")
+    return Fitted(learned, weights, text["trace"], text["converged"], message, preprocessing=text.get("preprocessing"))
 
 
 def _bytes(path: Path) -> bytes:

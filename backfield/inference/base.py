@@ -175,7 +175,7 @@ class IterativeInference(Inference):
     #: Parameters with which the method is smooth enough for differences of its values to follow.
     gentle: ClassVar[dict[str, Any]] = {}
 
-    n_iter: int
+    n_iter: Any  # a number, or "auto" in estimators, whose fit chooses it
     tol: float | None
 
     def engine(self, theta: Potentials) -> Engine:
@@ -184,6 +184,8 @@ class IterativeInference(Inference):
 
     def bind(self, theta: Potentials) -> Engine:
         """Bind the method to any ``theta``; variables with one possible label are set apart (see ``graph.clamping``)."""
+        if self.n_iter == "auto":
+            raise InputError(f"{self!r}: n_iter='auto' is chosen by the fit of an estimator; give a number here.")
         clamp = theta.clamp if theta.clamp is not None or theta.known_finite else clamp_of(theta)
         if clamp is None:
             return self.engine(theta)
@@ -344,7 +346,8 @@ def largest_change(before: np.ndarray, after: np.ndarray) -> float:
 
 def check_iterations(method: Any) -> None:
     """Refuse iteration settings that make no sense."""
-    if isinstance(method.n_iter, bool) or not isinstance(method.n_iter, int | np.integer) or method.n_iter < 0:
+    whole = isinstance(method.n_iter, int | np.integer) and not isinstance(method.n_iter, bool) and method.n_iter >= 0
+    if not whole and method.n_iter != "auto":
         raise InputError(f"{method.name}: n_iter must be a whole number >= 0, got {method.n_iter!r}.")
     if isinstance(method.tol, bool) or not (
         method.tol is None or (isinstance(method.tol, int | float) and 0 < method.tol < np.inf)

@@ -130,7 +130,8 @@ class Ascent(Learner, name="ascent"):
         if self.cycles and state.loops >= self.cycles:
             return Ending(found, True, f"a limit cycle: {state.loops} loops without fewer errors, at iteration {at}")
         if at >= self.max_iter:
-            return Ending(found, False, f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}")
+            message = f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}"
+            return Ending(found, False, message, distance=size / self.tol if self.tol > 0 else 0.0)
         return None
 
 

@@ -92,6 +92,8 @@ class Learner(Component):
     own_start: ClassVar[bool] = False
     #: Fits functions through oracles, which estimators hand it for energies.
     uses_oracles: ClassVar[bool] = False
+    #: Its arithmetic needs the same ridge on all weights.
+    uniform_ridge: ClassVar[bool] = False
     #: Rows without a new lowest validation value after which a fit stops.
     patience: int
 
@@ -213,6 +215,7 @@ class Fit:
     trace: list[Row]
     converged: bool
     message: str
+    distance: float = 0.0  # the gradient over the tolerance, where iterations were used up
 
 
 class Ending(NamedTuple):
@@ -222,6 +225,7 @@ class Ending(NamedTuple):
     converged: bool
     message: str
     finished: bool = True
+    distance: float = 0.0  # how many times the gradient is as large as the tolerance, where iterations were used up
 
 
 class Resumable(Protocol):
@@ -402,7 +406,7 @@ class Run:
             ending = ending._replace(w=self.best.w)
         ending = _inside(self.problem, ending)
         self.save(ending if ending.finished else None)
-        return Fit(ending.w.copy(), self.trace, ending.converged, self._note + ending.message)
+        return Fit(ending.w.copy(), self.trace, ending.converged, self._note + ending.message, ending.distance)
 
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(f"the checkpoint {self._path} cannot be written: {error.strerror or error}.")

@@ -84,6 +84,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
 
     requires: ClassVar[tuple[type, ...]] = (HasOracle,)
     own_start: ClassVar[bool] = True
+    uniform_ridge: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for key, least in (("epochs", 0), ("batch_size", 1), ("cache", 0), ("check_every", 1), ("patience", 1)):

@@ -132,7 +132,8 @@ class LBFGS(Learner, name="lbfgs"):
             why = f"neither the objective nor the gradient has decreased for {_STALLED} iterations"
             return Ending(state.w, False, f"{why}: rounding has won; the gradient norm is {size:.3g}")
         if state.count >= limit:
-            return Ending(state.w, False, f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}")
+            message = f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}"
+            return Ending(state.w, False, message, distance=size / bound if bound > 0 else 0.0)
         return None
 
     def _enter(self, state: LBFGSState, function: StageFunction, run: Run, total: int) -> tuple[LBFGSState, str]:
@@ -336,11 +337,11 @@ def feature_metric(problem: Minimisable) -> Metric:
     return apply
 
 
-def _solver(curvature: np.ndarray, ridge: float) -> Metric:
+def _solver(curvature: np.ndarray, ridge: Any) -> Metric:
     """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter."""
     from scipy.linalg import cho_factor, cho_solve
 
-    matrix = curvature + ridge * np.eye(len(curvature))
+    matrix = curvature + ridge * np.eye(len(curvature))  # one number, or one per feature
     scale = np.sqrt(np.diagonal(matrix))[:, None]
     scale[scale == 0] = 1.0  # a feature that is always 0
     factor = cho_factor(matrix / (scale * scale.T) + _REDUNDANT * np.eye(len(matrix)), lower=True)

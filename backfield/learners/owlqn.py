@@ -106,7 +106,8 @@ class OWLQN(Learner, name="owlqn"):
         if state.failed:
             return Ending(state.w, False, f"no decrease along the subgradient: rounding has won; its norm is {size:.3g}")
         if state.count >= self.max_iter:
-            return Ending(state.w, False, f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}")
+            message = f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}"
+            return Ending(state.w, False, message, distance=size / bound if bound > 0 else 0.0)
         return None
 
     def _search(self, state: LBFGSState, function: StageFunction) -> Trial | None:

@@ -191,6 +191,11 @@ class SGD(Learner, name="sgd"):
     def _steps(self, problem: Minimisable) -> int:
         return self.epochs * math.ceil(problem.n_examples / self.batch_size)
 
+    @property
+    def uniform_ridge(self) -> bool:  # type: ignore[override]
+        """Whether steps are those of a strongly convex function."""
+        return self.schedule == "lambda"
+
     def _l2(self, problem: Minimisable) -> float:
         return float(problem.l2 if self.l2 is None else self.l2)
 

@@ -144,6 +144,10 @@ class Structure(Component):
         """Return what decides about the graph: it is built once for equal keys. None: built each time."""
         return sample.shape
 
+    def acyclic(self, sample: Instance) -> bool:
+        """Whether the graph of an instance is known to have no cycles: exact inference is cheap then."""
+        return self.chains
+
     def n_labels(self, sample: Instance) -> int:
         """Return the largest number of labels of a variable; asked where X fixes them."""
         raise NotImplementedError
@@ -225,8 +229,20 @@ def checked_features(features: Any, rows: int, dtype: Any, kind: str) -> Any:
         matrix = np.ascontiguousarray(matrix, dtype=dtype)
         values = matrix
     if not np.isfinite(values).all():
-        raise InputError(f"{what} hold NaN or infinity.")
+        raise InputError(f"{what} hold {_not_finite(matrix)}; they must be finite.")
     return matrix
+
+
+def _not_finite(matrix: Any) -> str:
+    """Say which entry of (rows, F) features is not finite, and where it is."""
+    if hasattr(matrix, "tocsr"):
+        matrix = matrix.tocoo()
+        first = int(np.flatnonzero(~np.isfinite(matrix.data))[0])
+        row, column, value = matrix.row[first], matrix.col[first], matrix.data[first]
+    else:
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        value = matrix[row, column]
+    return f"{'NaN' if np.isnan(value) else value} in row {int(row)}, column {int(column)}"
 
 
 def checked_types(kind: str, types: Any, count: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from backfield.data.codecs import Codec, SampleCodec
 from backfield.data.format import Format
+from backfield.data.graph_files import GraphArrays, GraphLines, GraphML
 from backfield.data.samples import Sample
 from backfield.errors import InputError
 from backfield.graph import Graph
@@ -22,7 +23,7 @@ class AnyGraph(Structure, name="graph"):
     unit: ClassVar[tuple[str, str]] = ("graph", "variable")
     fixed_labels: ClassVar[bool] = True
     codec: ClassVar[Codec] = SampleCodec()
-    files: ClassVar[tuple[Format, ...]] = ()
+    files: ClassVar[tuple[Format, ...]] = (GraphArrays(), GraphLines(), GraphML())
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a sample."""
@@ -46,6 +47,18 @@ class AnyGraph(Structure, name="graph"):
     def key(self, sample: Instance) -> None:
         """Return None: every sample brings its graph."""
         return None
+
+    def acyclic(self, sample: Instance) -> bool:
+        """Whether the graph is a forest of pairs."""
+        graph = self.graph(sample, 0)
+        if not graph.is_pairwise:
+            return graph.n_factors == 0
+        from scipy.sparse import coo_matrix
+        from scipy.sparse.csgraph import connected_components
+
+        ends = np.asarray(graph.layout.scope).reshape(-1, 2)
+        links = coo_matrix((np.ones(len(ends)), ends.T), shape=(graph.n_variables, graph.n_variables))
+        return int(connected_components(links, directed=False)[0]) == graph.n_variables - graph.n_factors
 
     def n_labels(self, sample: Instance) -> int:
         """Return the largest label count of the graph."""

@@ -18,6 +18,7 @@ def read_data(
     n_columns: int | None = None,
     lazy: bool = False,
     structure: str | None = None,
+    positive: int | None = None,
 ) -> Data:
     """Read examples.
 
@@ -34,6 +35,8 @@ def read_data(
         Images are read when they are asked for; packed examples always are.
     structure
         Name or spec; by default the first whose formats hold the path.
+    positive
+        Number in masks that is class 1, where all others are class 0; else masks hold classes, and 255 = don't care.
     """
     path = Path(path)
     if PackedFolder().holds(path):
@@ -44,6 +47,8 @@ def read_data(
     if found is None:
         raise _unknown(path, structure)
     part, form = found
+    if positive is not None:
+        form = form.with_positive(positive)
     data = form.read(path, with_labels, n_columns, lazy)
     return replace(data, structure=repr(part), unit=form.unit or part.unit)
 
@@ -100,9 +105,10 @@ def _unknown(path: Path, structure: str | None) -> InputError:
         return _other(path, other[0], structure)
     ending = path.suffix.lower()
     if ending == ".npz":
-        return InputError(f"{path} needs the key 'images' (and 'masks') or 'X' (and 'y'); it has {listed_keys(path)}.")
+        needed = "'images' (and 'masks'), 'X' (and 'y'), or 'node_features' and 'edges'"
+        return InputError(f"{path} needs the key {needed}; it has {listed_keys(path)}.")
     assert ending not in COLUMN_ENDINGS or structure is not None
     return InputError(
-        f"{path}: unknown type of file {ending!r}; data are a folder with images/ and masks/, an .npz file, or a CoNLL "
-        "column file (.txt, .conll, .tsv, ...)."
+        f"{path}: unknown type of file {ending!r}; data are a folder with images/ and masks/, an .npz file, a CoNLL column "
+        "file (.txt, .conll, .tsv, ...), or graphs (.jsonl, .graphml)."
     )

@@ -47,10 +47,7 @@ def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, 
     gradient = "truncated" if isinstance(setting.gradient, Truncated) else repr(setting.gradient)  # whatever its memory
     return {
         "version": __version__,
-        "inference": repr(setting.inference),
-        "gradient": gradient,
         "loss": repr(task.objective),
-        "l2": repr(penalty.r) if isinstance(penalty.r, float) else _digest(penalty.r),
         "dtype": str(task.dtype),
         "energies": ", ".join(repr(block.energy) for block in task.layout.blocks),
         "layout": ", ".join(f"{b.n_features} x {b.n_outputs}{' + 1' * b.intercept}" for b in task.layout.blocks),
@@ -59,6 +56,10 @@ def summary(task: Task, penalty: Ridge, n_chunks: int, digests: list[tuple[str, 
         "labels": labels,
         "weights of examples": weights,
         "constraints": constraints,
+        # Last, as what is chosen from the data differs wherever these do.
+        "inference": repr(setting.inference),
+        "gradient": gradient,
+        "l2": repr(penalty.r) if isinstance(penalty.r, float) else _digest(penalty.r),
     }
 
 

@@ -32,7 +32,7 @@ from backfield.training.execution.threads import N_CHUNKS, chunk_bounds, keep_fr
 from backfield.training.fingerprint import example_digests, summary
 from backfield.training.margin import Plane, worst_height, worst_plane
 from backfield.training.protocols import Evaluation, Gram
-from backfield.training.weights import Ridge, WeightLayout
+from backfield.training.weights import INTERCEPT, Ridge, Spread, WeightLayout, is_auto
 
 
 def choose(task: Task) -> Evaluator:
@@ -44,7 +44,8 @@ def choose(task: Task) -> Evaluator:
 class Problem:
     """An objective over examples, as a function of w.
 
-    ``chains`` and ``coupled`` are declarations about the examples: see :class:`Task`.
+    ``chains`` and ``coupled`` are declarations about the examples: see :class:`Task`. ``l2`` is as in
+    :class:`backfield.GridCRF`; without ``units`` an "auto" ridge is the same for all weights.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Problem:
         objective: Objective,
         setting: Setting,
         *,
-        l2: float | dict[str, float] = 0.0,
+        l2: Any = 0.0,
+        units: bool = True,
         dtype: Any = np.float64,
         n_jobs: int = 1,
         labelled: Sequence[int] | None = None,
@@ -70,7 +72,7 @@ class Problem:
         if task.labelled.sum() == 0:
             raise InputError("there is nothing to learn from: all labels are hidden (-1).")
         self.evaluator = choose(task)
-        self.penalty = Ridge.of(layout, l2)
+        self._l2, self._units, self._penalty = l2, units, None if is_auto(l2) else Ridge.of(layout, l2)
         self.n_jobs = n_jobs
         self.n_chunks = n_chunks
         self.cluster: Cluster | None = None
@@ -101,6 +103,31 @@ class Problem:
     def size(self) -> int:
         """What sums over all examples are divided by: their labelled variables, or their number."""
         return self.task.size(self.task.labelled)
+
+    @property
+    def penalty(self) -> Ridge:
+        """The ridge; what is chosen from the data is chosen when it is first asked for."""
+        if self._penalty is None:
+            units = self._feature_units() if self._units else None
+            self._penalty = Ridge.of(self.task.layout, self._l2, 0.5 / self.size, units)
+        return self._penalty
+
+    @penalty.setter
+    def penalty(self, penalty: Ridge) -> None:
+        self._penalty = penalty
+
+    def _feature_units(self) -> np.ndarray:
+        """Return what each weight multiplies, as the standard deviations of features over all examples say."""
+        layout = self.task.layout
+        spreads = self._fold(_spreads, _add_parts, None)
+        units = np.ones(layout.n_weights)
+        for number, (block, spread) in enumerate(zip(layout.blocks, spreads, strict=True)):
+            constant = INTERCEPT if number < len(layout.unary) else 1.0
+            columns = np.ones(block.n_features) if spread is None else spread.units()
+            found = block.energy.in_units(columns, constant, block.n_outputs, block.intercept)
+            if found is not None:
+                units[block.start : block.stop] = found
+        return units
 
     @property
     def l2(self) -> float:
@@ -145,10 +172,10 @@ class Problem:
 
     def grams(self) -> list[Gram]:
         """Return X'X of each block of weights that has some."""
-        matrices = self._fold(_grams, _add_grams, None)
+        matrices = self._fold(_grams, _add_parts, None)
         ridge = self.penalty.each()
         return [
-            Gram(block.start, block.stop, block.n_outputs, matrix, float(ridge[block.start]))
+            Gram(block.start, block.stop, block.n_outputs, matrix, _ridge_of_rows(ridge[block.start : block.stop], matrix))
             for block, matrix in zip(self.task.layout.blocks, matrices, strict=True)
             if block.stop > block.start
         ]
@@ -264,11 +291,33 @@ def _grams(evaluator: Evaluator, numbers: np.ndarray) -> list[np.ndarray | None]
     total: list[np.ndarray | None] = [None] * len(blocks)
     for example in (evaluator.task.examples[number] for number in numbers):
         rows = zip(blocks, [*example.unary, *example.factors, *example.kernels], strict=True)
-        total = _add_grams(total, [part and block.energy.gram(part.features, block.intercept) for block, part in rows])
+        total = _add_parts(total, [part and block.energy.gram(part.features, block.intercept) for block, part in rows])
     return total
 
 
-def _add_grams(a: list[Any], b: list[Any]) -> list[Any]:
+def _add_parts(a: list[Any], b: list[Any]) -> list[Any]:
     """Return the sums of each block."""
     with np.errstate(over="ignore", invalid="ignore"):  # of infinite ones: who uses them looks whether they are finite
         return [y if x is None else x if y is None else x + y for x, y in zip(a, b, strict=True)]
+
+
+def _spreads(evaluator: Evaluator, numbers: np.ndarray) -> list[Spread | None]:
+    """Return the spread of the features of each block over some examples, where weights are measured by it."""
+    blocks = evaluator.task.layout.blocks
+    total: list[Spread | None] = [None] * len(blocks)
+    asked = [block.energy.in_units(np.ones(block.n_features), 1.0, block.n_outputs, block.intercept) for block in blocks]
+    for example in (evaluator.task.examples[number] for number in numbers):
+        rows = zip(asked, [*example.unary, *example.factors, *example.kernels], strict=True)
+        found = [
+            None if units is None or part is None or 0 in part.features.shape else Spread.of(part.features)
+            for units, part in rows
+        ]
+        total = _add_parts(total, found)
+    return total
+
+
+def _ridge_of_rows(ridge: np.ndarray, matrix: np.ndarray | None) -> Any:
+    """Return the ridge of each feature, one number where it is the same for all."""
+    if matrix is None or (ridge == ridge[0]).all():
+        return float(ridge[0])
+    return ridge.reshape(len(matrix), -1)[:, 0]

@@ -103,7 +103,7 @@ class Gram(NamedTuple):
     stop: int
     n_outputs: int
     matrix: np.ndarray | None  # None where it is not known or too large
-    l2: float
+    l2: Any  # the ridge: one number, or one per feature
 
 
 @runtime_checkable

@@ -3,7 +3,9 @@
     theta(w) = scores of each block's energy on its rows, side by side;     penalty(w) = sum_k r_k w_k^2
 
 A :class:`WeightLayout` has one block per type of variable and per type of factor. r is one number, or one for the weights
-of variables and another for those of factors.
+of variables and another for those of factors; "auto" is u_k^2 / (2 n), n the labelled variables and u_k the unit of the
+feature: scikit-learn's C = 1 on standardised features. Sparse features (words) are as large as their largest value, the
+constants of factors are 1.
 """
 
 from __future__ import annotations
@@ -268,6 +270,48 @@ MAX_RIDGE = 1e30
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Of the columns of some rows: their number, means, sums of squared deviations, largest absolute values."""
+
+    count: int
+    mean: np.ndarray
+    squares: np.ndarray
+    largest: np.ndarray
+    sparse: bool
+
+    @classmethod
+    def of(cls, features: Any) -> Spread:
+        """Return the spread of (N, F) features; of sparse ones the largest values only."""
+        width = features.shape[-1]
+        if hasattr(features, "tocsr"):
+            largest = np.asarray(abs(features).max(axis=0).todense(), dtype=np.float64).reshape(-1)
+            return cls(features.shape[0], np.zeros(width), np.zeros(width), largest, True)
+        rows = features.reshape(-1, width).astype(np.float64)
+        mean = rows.mean(axis=0)
+        largest = np.abs(rows).max(axis=0)
+        rows -= mean
+        return cls(len(rows), mean, np.einsum("ij,ij->j", rows, rows), largest, False)
+
+    def __add__(self, other: Spread) -> Spread:
+        """Join the spreads of two sets of rows (Chan, Golub and LeVeque 1983)."""
+        count = self.count + other.count
+        apart, share = other.mean - self.mean, other.count / count
+        squares = self.squares + other.squares + apart * apart * (self.count * share)
+        largest = np.maximum(self.largest, other.largest)
+        return Spread(count, self.mean + share * apart, squares, largest, self.sparse or other.sparse)
+
+    def units(self) -> np.ndarray:
+        """Return standard deviations; of sparse columns the largest values, of constant columns the constant, else 1."""
+        units = self.largest if self.sparse else np.sqrt(self.squares / self.count)
+        units = np.where(units > 1e-6 * self.largest, units, self.largest)
+        return np.where(units > 0, units, 1.0)
+
+
+#: What "auto" takes for the unit of the intercepts of variables: small, so that the means of features do not matter.
+INTERCEPT = 1e-3
+
+
+@dataclass(frozen=True)
 class Ridge:
     """The penalty sum_k r_k w_k^2."""
 
@@ -275,20 +319,21 @@ class Ridge:
     n_weights: int
 
     @classmethod
-    def of(cls, layout: WeightLayout, l2: float | dict[str, float]) -> Ridge:
-        """Return the penalty of ``l2``: one number, or ``{"unary": a, "pairwise": b}``."""
-        values = list(l2.values()) if isinstance(l2, dict) else [l2]
-        numbers = all(isinstance(value, Real) and 0 <= value < np.inf for value in values)
-        if not numbers or (isinstance(l2, dict) and not set(l2) <= {"unary", "pairwise"}):
-            raise InputError(f"l2 must be a finite number >= 0 or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
-        if max(values, default=0) > MAX_RIDGE:
+    def of(cls, layout: WeightLayout, l2: Any, auto: float = 0.0, units: np.ndarray | None = None) -> Ridge:
+        """Return the penalty of ``l2``: one number, or ``{"unary": a, "pairwise": b}``; "auto" is ``auto * units**2``."""
+        given = l2 if isinstance(l2, dict) else {"unary": l2, "pairwise": l2}
+        if not set(given) <= {"unary", "pairwise"} or not all(_is_ridge(value) for value in given.values()):
+            raise InputError(f"l2 must be 'auto', a finite number >= 0 or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
+        if max((value for value in given.values() if value != "auto"), default=0) > MAX_RIDGE:
             raise InputError(f"l2 must be at most {MAX_RIDGE:g}, got {l2!r}: nothing is learned beyond.")
-        if not isinstance(l2, dict):
-            return cls(float(l2), layout.n_weights)
+        if not isinstance(l2, dict) and (l2 != "auto" or units is None):
+            return cls(auto if l2 == "auto" else float(l2), layout.n_weights)
         r = np.zeros(layout.n_weights)
+        squares = np.ones(layout.n_weights) if units is None else units**2
         for kind, blocks in (("unary", layout.unary), ("pairwise", [*layout.factors, *layout.kernels])):
             for block in blocks:
-                r[block.start : block.stop] = l2.get(kind, 0.0)
+                value, part = given.get(kind, 0.0), slice(block.start, block.stop)
+                r[part] = auto * squares[part] if value == "auto" else value
         return cls(r, layout.n_weights)
 
     @property
@@ -307,3 +352,12 @@ class Ridge:
     def times(self, factor: float) -> Ridge:
         """Return the penalty times a factor."""
         return Ridge(factor * self.r, self.n_weights)
+
+
+def _is_ridge(value: Any) -> bool:
+    return (isinstance(value, str) and value == "auto") or (isinstance(value, Real) and 0 <= float(value) < np.inf)
+
+
+def is_auto(l2: Any) -> bool:
+    """Whether a ridge, or a part of it, is to be chosen from the data."""
+    return "auto" in [each for each in (l2.values() if isinstance(l2, dict) else [l2]) if isinstance(each, str)]

@@ -60,7 +60,7 @@ def pack(folder, data, count):
 
 
 def problem(shards, n_jobs=1):
-    crf = bf.GridCRF(inference="tree_reweighted(n_iter=20)", loss="clique_logistic", n_jobs=n_jobs)
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=20)", loss="clique_logistic", l2=1e-3, n_jobs=n_jobs)
     return problem_of(crf, shards.X, shards.y)
 
 

@@ -23,7 +23,7 @@ def data(count, seed=0):
 
 
 def problem(X, Y, n_iter, n_jobs=1, dtype="float64"):
-    return problem_of(bf.GridCRF(inference=f"tree_reweighted(n_iter={n_iter})", dtype=dtype, n_jobs=n_jobs), X, Y)
+    return problem_of(bf.GridCRF(inference=f"tree_reweighted(n_iter={n_iter})", l2=1e-3, dtype=dtype, n_jobs=n_jobs), X, Y)
 
 
 def best(function, repeat=7):

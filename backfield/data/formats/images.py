@@ -26,7 +26,9 @@ class ImageFolder(NamedTuple):
     masks: Any
 
 
-def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = False) -> ImageFolder:
+def read_image_folder(
+    folder: str | Path, with_masks: bool = True, lazy: bool = False, positive: int | None = None
+) -> ImageFolder:
     """Read the images of a folder, in the order of their names, and their masks.
 
     Parameters
@@ -37,6 +39,8 @@ def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = 
         Every image needs a mask of its size, and every mask an image.
     lazy
         Return sequences that read a file when they are asked for it.
+    positive
+        Pixels of masks with this number are class 1, all others class 0; else they are classes, and 255 = don't care.
     """
     folder = Path(folder)
     inner = folder / "images"
@@ -49,28 +53,31 @@ def read_image_folder(folder: str | Path, with_masks: bool = True, lazy: bool = 
         _check_pairs(images, masks, folder)
     if lazy:
         files = [images[name] for name in names]
-        truth = Lazy(_read_mask, [masks[name] for name in names], files) if with_masks else None
+        wanted = [positive] * len(names)
+        truth = Lazy(_read_mask, [masks[name] for name in names], files, wanted) if with_masks else None
         return ImageFolder(names, Lazy(_read_image, files), truth)
     pixels = [read_image(images[name]) for name in names]
     if not with_masks:
         return ImageFolder(names, pixels, None)
-    return ImageFolder(names, pixels, [_mask(masks[n], images[n], x) for n, x in zip(names, pixels, strict=True)])
+    return ImageFolder(names, pixels, [_mask(masks[n], images[n], x, positive) for n, x in zip(names, pixels, strict=True)])
 
 
-def write_mask(path: str | Path, mask: np.ndarray, colours: bool = True) -> None:
+def write_mask(path: str | Path, mask: np.ndarray, colours: bool = True, positive: int | None = None) -> None:
     """Write the (H, W) classes of an image's pixels as a PNG, 8 or 16 bits per pixel.
 
     A pixel is the number of its class. Those of 8 bits have a palette with ``colours``, so that classes can be told apart
-    by eye; without, they are grey.
+    by eye; without, they are grey. With ``positive``, class 1 is that number, all others are 0, and there is no palette.
     """
     from PIL import Image
 
     mask = np.asarray(mask)
     limit = 65536 if mask.size and mask.max() >= DONT_CARE else DONT_CARE
+    if positive is not None:
+        mask, limit = np.where(mask == 1, positive, 0), 256 if positive < 256 else 65536
     if mask.size and not 0 <= int(mask.min()) <= int(mask.max()) < limit:
         raise InputError(f"{path}: a PNG holds classes 0 .. 65535, got {mask.min()} .. {mask.max()}.")
     with replacing(path) as file:
-        picture = Image.fromarray(mask.astype(np.uint8 if limit == DONT_CARE else np.uint16))
+        picture = Image.fromarray(mask.astype(np.uint8 if limit <= 256 else np.uint16))
         if colours and limit == DONT_CARE:
             picture.putpalette(_palette())
         picture.save(file, format="PNG")
@@ -111,15 +118,17 @@ def _read_image(path: Path, number: int) -> np.ndarray:
     return read_image(path)
 
 
-def _read_mask(path: Path, image_path: Path, number: int) -> np.ndarray:
-    return _mask(path, image_path, read_image(image_path))
+def _read_mask(path: Path, image_path: Path, positive: int | None, number: int) -> np.ndarray:
+    return _mask(path, image_path, read_image(image_path), positive)
 
 
-def _mask(path: Path, image_path: Path, image: np.ndarray) -> np.ndarray:
+def _mask(path: Path, image_path: Path, image: np.ndarray, positive: int | None) -> np.ndarray:
     values = read_mask(path).astype(np.int32)
     if values.shape != image.shape[:2]:
         sizes = [f"{width}x{height}" for height, width in (values.shape, image.shape[:2])]
         raise InputError(f"{path} is {sizes[0]} pixels but {image_path} is {sizes[1]}; sizes must agree.")
+    if positive is not None:
+        return (values == positive).astype(np.int32)
     if values.min() < 0:
         raise InputError(f"{path} holds {values.min()}; a mask holds classes 0, 1, ... and {DONT_CARE} = don't care.")
     return np.where(values == DONT_CARE, np.int32(-1), values)

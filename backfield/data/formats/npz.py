@@ -8,6 +8,8 @@
 ``X``, ``y``            chains, end to end: (N, F) features and (N,) labels, integers (-1 = hidden) or texts
 ``lengths`` or ``ptr``  lengths of the chains, or where each starts and, last, N; without them ``X`` and ``y`` are
                         stacked (n, T, F) and (n, T)
+``node_features``,      graphs: see :mod:`backfield.data.formats.graphs`
+``edges``, ...
 ``images_0``,           one array per example, where shapes differ; so for every key above but ``lengths`` and ``ptr``.
 ``images_1``, ...       :func:`write_npz` writes lists of arrays in this way
 ======================  ======================================================================================
@@ -49,7 +51,7 @@ class Arrays(NamedTuple):
 
 def read_npz(path: str | Path, with_labels: bool = True) -> Arrays:
     """Read the examples of an ``.npz`` file; see the table above for its keys."""
-    arrays = _read(path)
+    arrays = read_arrays(path)
     if "images" in arrays:
         return _images(path, arrays, with_labels)
     if "X" in arrays:
@@ -59,7 +61,7 @@ def read_npz(path: str | Path, with_labels: bool = True) -> Arrays:
 
 def read_stacked(path: str | Path, with_labels: bool = True) -> Arrays:
     """Read ``X`` and ``y``: examples of any shape, stacked along the first axis or one array per example."""
-    arrays = _read(path)
+    arrays = read_arrays(path)
     wanted = ("X", "y") if with_labels else ("X",)
     for key in wanted:
         if key not in arrays or _is_empty(arrays[key]):
@@ -204,7 +206,8 @@ def _listed(arrays: dict[str, Any]) -> str:
     return ", ".join(shown[:12]) + (", ..." if len(shown) > 12 else "") or "none"
 
 
-def _read(path: str | Path) -> dict[str, Entry]:
+def read_arrays(path: str | Path) -> dict[str, Entry]:
+    """Return the arrays of an ``.npz`` file by name, one list where there is one per example."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

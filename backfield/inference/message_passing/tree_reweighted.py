@@ -35,8 +35,8 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
 
     Parameters
     ----------
-    n_iter : int
-        Iterations; one updates every directed message once.
+    n_iter : int, or "auto" in estimators
+        Iterations; one updates every directed message once. "auto": a fit tries 5, 10 and 20 on held-out labels.
     rho : float, list or "trees"
         Counting numbers: one number, one per factor, or appearance probabilities in acyclic subsets of factors.
     tol : float, optional
@@ -53,7 +53,7 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         The kernel family; all give the same numbers in the same order.
     """
 
-    n_iter: int = 50
+    n_iter: Any = 50
     rho: Any = "trees"
     tol: float | None = None
     damping: float = 0.0

@@ -1,0 +1,170 @@
+"""What a default fit decides by held-out labels, and what it says about it."""
+
+import warnings
+
+import numpy as np
+import pytest
+import sklearn.exceptions
+
+import backfield as bf
+from backfield.datasets.generated import add_noise, binary_shapes
+
+QUICK = "lbfgs(max_iter=15, tol=1e-3)"
+
+
+def noisy(count=6, side=16, seed=0):
+    masks = [mask for k in range(-(-count // 4)) for mask in binary_shapes(side)][:count]
+    return [add_noise(mask, "gaussian", (seed, k)) for k, mask in enumerate(masks)], masks
+
+
+def random_labels(count=6, side=8, seed=0):
+    """Labels that have nothing to do with each other."""
+    rng = np.random.default_rng(seed)
+    y = [rng.integers(0, 2, (side, side)) for _ in range(count)]
+    return [each[..., None] + 0.7 * rng.normal(size=(side, side, 1)) for each in y], y
+
+
+def test_a_default_fit_chooses_sweeps_and_says_so():
+    X, y = noisy()
+    crf = bf.GridCRF(learner=QUICK).fit(X, y)
+    found = crf.trace_[0]["held_out"]
+    assert crf.inference_ in [f"tree_reweighted(n_iter={n})" for n in (5, 10, 20)]
+    assert "sweeps of 5, 10" in crf.message_ and "edges enter fully" in crf.message_
+    losses = {int(n): loss for n, loss in found["sweeps"].items()}
+    chosen = int(crf.inference_.removeprefix("tree_reweighted(n_iter=").removesuffix(")"))
+    assert chosen == min(n for n, loss in losses.items() if loss <= 1.005 * min(losses.values()))
+    assert losses[chosen] < found["without_edges"]
+    # The choice is what predicts, and what a file keeps.
+    same = bf.GridCRF(inference=crf.inference_, learner=QUICK, start=crf.weights_).set_params(learner="lbfgs(max_iter=0)")
+    np.testing.assert_array_equal(same.fit(X, y).predict_proba(X)[0], crf.predict_proba(X)[0])
+
+
+def test_the_choice_is_in_the_file(tmp_path):
+    X, y = noisy(5, 10)
+    crf = bf.GridCRF(learner=QUICK).fit(X, y)
+    crf.save(tmp_path / "model.bf")
+    again = bf.load(tmp_path / "model.bf")
+    assert (again.inference_, again.message_) == (crf.inference_, crf.message_)
+    np.testing.assert_array_equal(again.predict_proba(X)[0], crf.predict_proba(X)[0])
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_threads_and_resuming_do_not_matter(tmp_path, count):
+    X, y = noisy(count, 10)
+    plain = bf.GridCRF(learner=QUICK).fit(X, y)
+    threads = bf.GridCRF(learner=QUICK, n_jobs=3).fit(X, y)
+    np.testing.assert_array_equal(plain.weights_, threads.weights_)
+
+    def stop(iteration, w, row):
+        return iteration == 2
+
+    file = tmp_path / "checkpoint"
+    bf.GridCRF(learner=QUICK).fit(X, y, checkpoint=file, callbacks=[stop])
+    resumed = bf.GridCRF(learner=QUICK).fit(X, y, checkpoint=file, resume=True)
+    np.testing.assert_array_equal(plain.weights_, resumed.weights_)
+    assert "sweeps of" in resumed.message_
+
+
+def test_useless_edges_do_not_enter():
+    X, y = random_labels(5)
+    test, truth = random_labels(20, seed=1)
+    crf = bf.GridCRF(learner=QUICK).fit(X, y)
+    alone = bf.GridCRF(pairwise="zero", inference="tree_reweighted(n_iter=0)", learner=QUICK).fit(X, y)
+    scores = [bf.metrics.neg_log_loss(model, test, truth) for model in (crf, alone)]
+    assert scores[0] > scores[1] - 0.01
+    assert "edges" in crf.message_
+    assert crf.trace_[0]["held_out"]["edges"] in (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+
+
+def test_harmful_edges_are_left_out():
+    # Labels agree with their neighbours in four images, and alternate in the one that is held out and in the test.
+    rng = np.random.default_rng(0)
+    board = np.indices((10, 10)).sum(axis=0) % 2
+    smooth = np.zeros((10, 10), int)
+    smooth[:5] = 1
+
+    def image(mask):
+        return mask[..., None] + 0.5 * rng.normal(size=(10, 10, 1))
+
+    order = np.random.default_rng(0).permutation(5)
+    y = [smooth] * 5
+    y[order[0]] = board
+    X = [image(mask) for mask in y]
+    crf = bf.GridCRF(learner=QUICK).fit(X, y)
+    assert crf.trace_[0]["held_out"]["edges"] < 1
+    free = bf.GridCRF(learner=QUICK, guard=False).fit(X, y)
+    assert "edges" not in free.message_ and "sweeps" in free.message_
+    test = [image(board) for _ in range(3)]
+    assert crf.score(test, [board] * 3) > free.score(test, [board] * 3)
+
+
+def test_explicit_inference_is_left_alone():
+    X, y = noisy(5, 8)
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=3)", learner=QUICK).fit(X, y)
+    assert crf.inference_ is None and "held_out" not in crf.trace_[0]
+    guarded = bf.GridCRF(inference="mean_field(n_iter=3)", guard=True, learner=QUICK).fit(X, y)
+    assert "edges" in guarded.message_ and guarded.inference_ is None
+    sweeps = bf.GridCRF(inference="mean_field(n_iter='auto')", learner=QUICK).fit(X, y)
+    assert sweeps.inference_.startswith("mean_field(n_iter=") and "edges" not in sweeps.message_
+    with pytest.raises(bf.InputError, match="guard must be"):
+        bf.GridCRF(guard="maybe").fit(X, y)
+    with pytest.raises(bf.InputError, match="chosen by the fit of an estimator"):
+        bf.infer(crf.potentials(X[0]), "tree_reweighted(n_iter='auto')")
+
+
+def test_graphs_without_cycles_get_exact_inference():
+    rng = np.random.default_rng(0)
+    tree = bf.Graph.from_edges([(0, 1), (1, 2), (1, 3)], n_variables=5, labels=2)
+    ring = bf.Graph.from_edges([(0, 1), (1, 2), (2, 0)], n_variables=3, labels=2)
+    double = bf.Graph.from_edges([(0, 1), (1, 0)], n_variables=3, labels=2)
+
+    def data(graph):
+        y = [rng.integers(0, 2, graph.n_variables) for _ in range(6)]
+        return [bf.Sample(graph, each[:, None] + rng.normal(size=(len(each), 1))) for each in y], y
+
+    X, y = data(tree)
+    crf = bf.GraphCRF(learner=QUICK).fit(X, y)
+    assert crf.inference_ == "exact"
+    np.testing.assert_allclose(crf.predict_proba(X)[0], bf.infer(crf.potentials(X[0]), "brute_force").unary, atol=1e-5)
+    for graph in (ring, double):
+        assert bf.GraphCRF(learner=QUICK).fit(*data(graph)).inference_.startswith("tree_reweighted")
+    many = [*X, *data(ring)[0]], [*y, *data(ring)[1]]
+    assert bf.GraphCRF(learner=QUICK).fit(*many).inference_.startswith("tree_reweighted")
+    chains = [rng.normal(size=(4, 2)) for _ in range(6)], [rng.integers(0, 2, 4) for _ in range(6)]
+    assert bf.ChainCRF(inference="auto", learner=QUICK).fit(*chains).inference_ == "exact"
+
+
+def test_parameters_of_the_open_inference_can_be_set():
+    crf = bf.GridCRF()
+    assert crf.get_params()["inference__n_iter"] == "auto"
+    assert crf.set_params(inference__n_iter=7).inference == "tree_reweighted(n_iter=7)"
+
+
+def test_learners_that_start_by_themselves_and_sets_of_labels_are_not_held_out():
+    X, y = noisy(1, 8)
+    crf = bf.GridCRF(loss="pseudolikelihood", gradient=None, learner=QUICK).fit(X, y)
+    assert crf.inference_ == "tree_reweighted(n_iter=10)" and "held_out" not in crf.trace_[0]
+    sets = [np.stack([mask == 0, mask == 1, mask == mask], axis=2) for mask in y]
+    assert "too few labels" in bf.GridCRF(learner=QUICK).fit(X, sets).message_
+
+
+def test_stopping_far_from_the_tolerance_warns():
+    X, y = noisy(5, 8)
+    far = bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=1)")
+    with pytest.warns(bf.ConvergenceWarning, match="times as large as its tolerance"):
+        far.fit(X, y)
+    with pytest.warns(sklearn.exceptions.ConvergenceWarning):
+        far.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=500, tol=1e-3)").fit(X, y)
+        bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=1, tol=10.0)").fit(X, y)
+
+
+def test_partial_fit_keeps_its_inference():
+    X, y = noisy(4, 8)
+    crf = bf.GridCRF(learner="sgd(epochs=1)")
+    for k in range(4):
+        crf.partial_fit(X[k : k + 1], y[k : k + 1], classes=[0, 1])
+    assert crf.inference_ == "tree_reweighted(n_iter=10)"
+    assert crf.predict(X)[0].shape == (8, 8)
