@@ -86,7 +86,8 @@ def _sentences(count):
 
 
 def _peak(kind, count):
-    X, y, _, _ = sentences(count)
+    data = conll.load(os.environ.get("BACKFIELD_DATA"))
+    X, y = [conll.window_features(each) for each in data.train[:count]], data.train_labels[:count]
     if kind == "fit":
         fit(X, y, None, max_iter=20)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
