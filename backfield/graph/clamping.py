@@ -141,10 +141,13 @@ def _plan(layout, label, variables):
     scope_ptr, scope, stride, counts = layout.scope_ptr, layout.scope, layout.stride, layout.labels
     table_ptr, var_ptr = layout.table_ptr, layout.var_ptr
     touched = np.zeros(len(scope_ptr) - 1, np.bool_)
+    inc_ptr, inc, slot_factor = layout.inc_ptr, layout.inc, layout.slot_factor
+    size = 0
     for i in variables:
-        for k in range(layout.inc_ptr[i], layout.inc_ptr[i + 1]):
-            touched[layout.slot_factor[layout.inc[k]]] = True
-    size = touched.sum()
+        for k in range(inc_ptr[i], inc_ptr[i + 1]):
+            c = slot_factor[inc[k]]
+            size += not touched[c]
+            touched[c] = True
     plan = np.empty((size, 10), np.int64)
     size = 0
     for c in range(len(touched)):
