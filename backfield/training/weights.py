@@ -54,8 +54,8 @@ class WeightLayout:
         self.n_weights = stop
 
     def of(self, kind: str) -> list[Block]:
-        """Return the blocks of ``unary`` or ``factors``."""
-        return {"unary": self.unary, "factors": self.factors}[kind]
+        """Return the blocks of ``unary``, ``factors`` or ``kernels``."""
+        return {"unary": self.unary, "factors": self.factors, "kernels": self.kernels}[kind]
 
     def check(self, graph: Graph, unary: list[Rows | None], factors: list[Rows | None]) -> None:
         """Refuse rows whose features or tables have other sizes than the weights: kernels would go beyond arrays."""
