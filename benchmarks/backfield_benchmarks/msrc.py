@@ -42,12 +42,12 @@ def read(folder, shrink):
     return images, masks
 
 
-def trees(rows, labels, seed):
+def trees(rows, labels, seed, settings):
     """Return boosted trees of a sample of pixels."""
     rng = np.random.default_rng(seed)
     known = np.flatnonzero(labels >= 0)
-    chosen = rng.choice(known, min(len(known), 40_000), replace=False)
-    model = HistGradientBoostingClassifier(max_iter=40, learning_rate=0.15, max_leaf_nodes=24, random_state=seed)
+    chosen = rng.choice(known, min(len(known), settings.pixels), replace=False)
+    model = HistGradientBoostingClassifier(max_iter=settings.trees, learning_rate=0.15, max_leaf_nodes=24, random_state=seed)
     return model.fit(rows[chosen], labels[chosen])
 
 
@@ -58,18 +58,18 @@ def probabilities(model, features):
     return (p / p.sum(axis=1, keepdims=True)).reshape(*features.shape[:2], N_CLASSES)
 
 
-def fit_trees(features, masks, numbers, seed):
+def fit_trees(features, masks, numbers, seed, settings):
     rows = np.concatenate([features[k].reshape(-1, features[k].shape[-1])[::3] for k in numbers])
-    return trees(rows, np.concatenate([masks[k].reshape(-1)[::3] for k in numbers]), seed)
+    return trees(rows, np.concatenate([masks[k].reshape(-1)[::3] for k in numbers]), seed, settings)
 
 
-def unary_terms(features, masks, train, test, seed, folds=3):
+def unary_terms(features, masks, train, test, seed, settings, folds=3):
     """Return probabilities of training images out of fold, and of test images."""
     out: dict[int, np.ndarray] = {}
     for fold in range(folds):
-        model = fit_trees(features, masks, [k for i, k in enumerate(train) if i % folds != fold], seed)
+        model = fit_trees(features, masks, [k for i, k in enumerate(train) if i % folds != fold], seed, settings)
         out |= {k: probabilities(model, features[k]) for i, k in enumerate(train) if i % folds == fold}
-    model = fit_trees(features, masks, train, seed)
+    model = fit_trees(features, masks, train, seed, settings)
     return out | {k: probabilities(model, features[k]) for k in test}
 
 
@@ -139,12 +139,14 @@ def searched(images, masks, p, numbers, count, seed):
     return best[1]
 
 
-def split(images, masks, features, settings, seed):
+def split(images, masks, settings, seed):
     """Run one split and return its rows."""
     order = np.random.default_rng(seed).permutation(len(images))
     train, test = order[: settings.train], order[settings.train : settings.train + settings.test]
     clock = time.process_time()
-    p = unary_terms(features, masks, train, test, seed)
+    used = [*train, *test]
+    features = dict(zip(used, PixelFeatures.l13().transform([images[k] for k in used]), strict=True))
+    p = unary_terms(features, masks, train, test, seed, settings)
     done = {"unary": [p[k].argmax(axis=-1) for k in test]}
     seconds = {"unary": time.process_time() - clock}
     clock = time.process_time()
@@ -184,14 +186,15 @@ def split(images, masks, features, settings, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    for name, default in (("splits", 5), ("train", 335), ("test", 256), ("shrink", 1), ("settings", 60), ("iterations", 40)):
+    for name, default in (("splits", 5), ("train", 335), ("test", 256), ("shrink", 1), ("settings", 60)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, default in (("iterations", 40), ("trees", 40), ("pixels", 40_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--l2", type=float, default=1e-4)
     parser.add_argument("--json", type=Path)
     settings = parser.parse_args()
     images, masks = read(settings.data, settings.shrink)
-    features = PixelFeatures.l13().transform(images)
-    rows = [row for seed in range(settings.splits) for row in split(images, masks, features, settings, seed)]
+    rows = [row for seed in range(settings.splits) for row in split(images, masks, settings, seed)]
     if settings.json:
         settings.json.write_text(json.dumps(rows, indent=1))
 
