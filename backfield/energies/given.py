@@ -1,8 +1,9 @@
 """Class probabilities that somebody else computed, such as a network's softmax, as the energy of variables.
 
-    theta_i(a) = s log p_i(a) + b(a)
+    theta_i(a) = s log p_i(a)
 
-The temperature 1 / s and the offsets b are learned: probabilities of networks are often too sure, and a field would follow.
+The temperature 1 / s is learned: probabilities of networks are often too sure, and a field would follow. Nothing else is, so
+that the unary terms alone predict what the probabilities do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 
 from backfield.energies.base import Energy
 from backfield.errors import InputError
-from backfield.kernels.arrays import column_sums
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,22 +24,19 @@ class Given(Energy, name="given"):
     floor: float = 1e-4
 
     def n_weights(self, n_features: int, n_outputs: int, intercept: bool) -> int:
-        """Return 1, and one per label with an intercept."""
+        """Return 1."""
         if n_features < n_outputs:
             raise InputError(f"'given' needs a probability for each of {n_outputs} labels; there are {n_features} features.")
-        return 1 + n_outputs * intercept
+        return 1
 
     def scores(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> np.ndarray:
-        """Return s log p + b."""
-        out = features.dtype.type(w[0]) * self._logs(features, n_outputs)
-        if intercept:
-            out += w[1:].astype(features.dtype)
-        return out
+        """Return s log p."""
+        return np.asarray(features.dtype.type(w[0]) * self._logs(features, n_outputs))
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the adjoints of s and of b."""
-        s = np.einsum("ia,ia->", self._logs(features, d_scores.shape[1]), d_scores, dtype=np.float64)
-        return np.concatenate([[s], column_sums(d_scores)] if intercept else [[s]]).astype(np.float64)
+        """Return the adjoint of s."""
+        logs = self._logs(features, d_scores.shape[1])
+        return np.reshape(np.einsum("ia,ia->", logs, d_scores, dtype=np.float64), 1)
 
     def _logs(self, features: Any, n_outputs: int) -> np.ndarray:
         p = features[:, features.shape[1] - n_outputs :]

@@ -15,7 +15,7 @@ import sklearn.exceptions
 from backfield.data.label_sets import LabelSets
 from backfield.data.packed import open_data
 from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
-from backfield.energies import ObservedLinear
+from backfield.energies import Given, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
@@ -265,11 +265,13 @@ def _learn(settings: Settings, reader: Reader, pairs: Pairs, survey: Survey, giv
 
 
 def _classes(settings: Settings, survey: Survey, given: Any) -> Classes:
-    """Return the classes: those of the graphs, 0 .. n_labels - 1, those that the caller lists, or those that occur."""
+    """Return the classes: of the graphs, 0 .. n_labels - 1, of given probabilities, as the caller lists, or that occur."""
     if settings.structure.fixed_labels:
         return Classes(np.arange(survey.largest), fixed=True)
     if settings.params["n_labels"] is not None:
         return Classes(np.arange(settings.params["n_labels"]))
+    if settings.classifier is None and isinstance(settings.energy("unary"), Given):
+        return Classes(np.arange(survey.types("node")[0].n_features))  # each feature is the probability of a class
     return Classes.learn(survey.seen if given is None else [np.asarray(given)])
 
 

@@ -13,7 +13,8 @@ class DenseCRF(CRF, structure="dense", defaults={"inference": "mean_field(n_iter
     """A fully connected random field whose unary terms, kernels and bandwidths are learned through mean field.
 
     X is a list of images (H, W, F), volumes (D, H, W, F) or points (n, F); with ``unary="given"``, of pairs (image, class
-    probabilities) or of arrays whose last features are the probabilities. Other parameters as in :class:`GridCRF`.
+    probabilities), or of arrays whose last ``n_labels`` features are the probabilities. Classes are then 0, 1, ...
+    Other parameters as in :class:`GridCRF`.
 
     A fit learns from four fifths of the examples first (all, where there are fewer than five) and compares, on the rest, the
     field with its unary terms alone. Then it learns from all. Where the field was worse the kernels are switched off: a
@@ -27,8 +28,9 @@ class DenseCRF(CRF, structure="dense", defaults={"inference": "mean_field(n_iter
         Where the learned kernels start: ``"position(3)"``, ``"bilateral(60, 10, weight=2)"``, ``"features(2)"``.
     learn_scales : bool
         Learn the bandwidths, too.
-    compatibility : {"full", "diagonal", "potts"}
-        Which labels go together: any symmetric matrix, a strength for each label, or one for all.
+    compatibility : {"potts", "diagonal", "full"}
+        Which labels go together: one strength for all, one for each label, or any symmetric matrix, which many labels
+        need many labelled images for.
     filter : {"auto", "exact", "lattice", "published", "grid"}
         As of :class:`backfield.Kernel`.
 

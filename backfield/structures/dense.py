@@ -32,15 +32,15 @@ class Dense(Structure, name="dense"):
         ``position(scale)``, ``bilateral(scale, colour)``, ``features(scale)``.
     learn_scales : bool
         Learn the bandwidths, too.
-    compatibility : {"full", "diagonal", "potts"}
-        Which labels go together: any symmetric matrix, a strength for each label, or one for all.
+    compatibility : {"potts", "diagonal", "full"}
+        Which labels go together: one strength for all, one for each label, or any symmetric matrix.
     filter : {"auto", "exact", "lattice", "published", "grid"}
         As of :class:`backfield.Kernel`.
     """
 
     kernels: Any = ("position(3)", "bilateral(60, 10)")
     learn_scales: bool = True
-    compatibility: str = "full"
+    compatibility: str = "potts"
     filter: str = "auto"
 
     unit: ClassVar[tuple[str, str]] = ("image", "pixel")

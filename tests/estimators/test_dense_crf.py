@@ -136,6 +136,17 @@ def test_clone_and_parameters():
     assert crf.set_params(kernels=["bilateral(5, 5)"])._settings().structure.kernels == ("bilateral(5, 5)",)
 
 
+def test_probabilities_of_classes_that_do_not_occur():
+    X, Y = pictures(3, height=6, width=7)
+    wide = [(image, np.concatenate([0.5 * p[..., :1], 0.5 * p[..., :1], p[..., 1:]], axis=-1)) for image, p in X]
+    crf = bf.DenseCRF(unary="given", **SMALL).fit(wide, [2 * mask for mask in Y])
+    assert crf.classes_.tolist() == [0, 1, 2]
+    assert crf.predict_proba(wide)[0].shape == (6, 7, 3)
+    joined = [np.concatenate([image, p], axis=-1) for image, p in X]
+    other = bf.DenseCRF(unary="given", n_labels=2, **SMALL).fit(joined, Y)
+    assert np.array_equal(other.weights_, bf.DenseCRF(unary="given", **SMALL).fit(X, Y).weights_)
+
+
 # The guard
 
 
