@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from backfield.constraints import check
+from backfield.constraints import path as file_path
 from backfield.data.formats import read_bif, read_fg, read_uai, read_xmlbif, write_bif, write_fg, write_uai, write_xmlbif
 from backfield.data.formats._text import read_bytes
 from backfield.data.formats.named_tables import NamedTables
@@ -26,6 +28,7 @@ NUMBERED = {".uai": read_uai, ".fg": read_fg}
 
 def kind_of(path: str | Path) -> str:
     """Return the ending that says how to read a file, .gz left out."""
+    check({"path": path}, {"path": (file_path,)})
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()

@@ -353,3 +353,9 @@ def test_tables_that_underflow_are_left_to_logarithms():
     assert model.log_partition == pytest.approx(run.log_partition)
     for i, row in enumerate(model.marginals().values()):
         np.testing.assert_allclose(row, run.unary[i], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", ["/no/such/file.bif", "/no/such/file.uai.gz", 3, ""])
+def test_files_that_are_not_there(path):
+    with pytest.raises(bf.InputError, match=r"cannot read /no/such|path must be a path"):
+        bf.Model.read(path)
