@@ -116,10 +116,13 @@ def volume(folder):
     """10 iterations with bilateral edges on the MR volume of SimpleCRF, 2 labels, set-up included."""
     import nibabel
 
-    scan = nibabel.load(folder / "2013_12_1_img.nii.gz").get_fdata()
-    start = nibabel.load(folder / "2013_12_1_init.nii.gz").get_fdata() > 0
+    scan, start = (
+        np.asanyarray(nibabel.Nifti1Image.from_filename(folder / f"2013_12_1_{name}.nii.gz").dataobj)
+        for name in ("img", "init")
+    )
+    start = start > 0
     scan = 255 * (scan - scan.min()) / np.ptp(scan)
-    points = np.concatenate([np.stack(np.indices(scan.shape), axis=-1), scan[..., None]], axis=-1).reshape(-1, 4)
+    points = np.concatenate([np.moveaxis(np.indices(scan.shape), 0, -1), scan[..., None]], axis=-1).reshape(-1, 4)
     p = np.where(start.reshape(-1), 0.8, 0.2)
     unary = np.log(np.stack([1 - p, p], axis=1)).astype(np.float32)
     graph = bf.Graph(labels=np.full(len(points), 2))
