@@ -13,6 +13,7 @@ def warm(
 ) -> None:
     """Compile the usual kernels, so that no later process waits for them; say where they are kept."""
     import sys
+    import warnings
 
     from backfield.cli._console import progress_bar
     from backfield.kernels.cache import common, kept
@@ -21,7 +22,9 @@ def warm(
     with progress_bar("compiling", not quiet and sys.stderr.isatty()) as progress, shown_by(lambda text: None):
         for done, work in enumerate(WORK):
             progress(done, len(WORK))
-            work()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a few iterations are enough here
+                work()
         progress(len(WORK), len(WORK))
     if quiet:
         return

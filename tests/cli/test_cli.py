@@ -192,3 +192,10 @@ def test_infer_in_a_given_time(call, tmp_path):
     assert answer["marginals"][0] == pytest.approx([0.25, 0.75])
     code, out, _ = call("infer", str(tmp_path / "a.bif"), "--seconds", "5")
     assert code == 0 and "exact: a junction tree" in out
+
+
+def test_warm_compiles_and_says_where(call):
+    code, out, err = call("warm")
+    assert (code, err) == (0, "")
+    assert "MB in" in out
+    assert call("warm", "--quiet") == (0, "", "")
