@@ -56,7 +56,11 @@ def _lengths(graph: Graph) -> list[tuple[str, int, str]]:
 
 
 def _length(value: Any) -> int:
-    return int(value.shape[0]) if hasattr(value, "shape") and len(value.shape) else len(value)
+    if hasattr(value, "shape") and len(value.shape):
+        return int(value.shape[0])
+    if not hasattr(value, "__len__") or hasattr(value, "shape"):
+        raise InputError(f"a Sample takes arrays or lists, got {type(value).__name__}.")
+    return len(value)
 
 
 @dataclass

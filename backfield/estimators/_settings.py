@@ -76,7 +76,8 @@ PARAMETERS: Table = {
     "random_state": (whole(0), optional),
     "verbose": (whole(0), flag),
     "start": (choice("independent", "zero", "random"), numbers("finite weights, as weights_ of such a model")),
-    "class_weight": (choice("balanced"), instance("a dict of weights by class", dict), optional),
+    "class_weight": (optional, choice("balanced"), instance("a dict of weights by class", dict)),
+    "guard": (choice("auto"), flag),
 }
 #: What may be said to ``fit``.
 FIT: Table = {
@@ -118,8 +119,6 @@ class Settings:
         """Return settings without ``inference="auto"``: exact where graphs have no cycles, else a number of sweeps."""
         chosen = self.open_inference and self.params["inference"] == "auto"
         guard = self.params["guard"]
-        if guard not in ("auto", True, False):
-            raise InputError(f"guard must be 'auto', True or False, got {guard!r}.")
         params = self.params | {"guard": chosen if guard == "auto" else guard}
         if chosen and acyclic:
             params |= {"inference": "exact", "gradient": None if params["gradient"] == "truncated" else params["gradient"]}

@@ -77,7 +77,8 @@ def _crops(settings: Settings, x: Any, labels: Any, tile: Any) -> Iterator[tuple
     if shape_of(labels, "y") != shape:
         raise InputError(f"labels have shape {shape_of(labels, 'y')} and the {structure.unit[0]} {shape}; sizes must agree.")
     graph = structure.graph(Instance(shape, 0, None), 2)
-    halo, step = halo_of(graph, settings.inference.reach(graph))
+    inference = settings.with_sweeps(max(settings.sweep_candidates, default=None)).inference  # the halo serves all of them
+    halo, step = halo_of(graph, inference.reach(graph))
     tiling = Tiling(shape, checked_size(tile, len(shape)), halo, step)
     for each in tiling:
         box = _labelled_box(read_window(labels, each.core), each.core)

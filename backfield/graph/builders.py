@@ -115,7 +115,12 @@ def _pairwise(labels: np.ndarray, edges: np.ndarray) -> Graph:
 
 
 def _counts(labels: Any, n: int) -> np.ndarray:
-    if isinstance(labels, int | np.integer):
+    single = (
+        not hasattr(labels, "__len__")
+        or isinstance(labels, str | bytes)
+        or (isinstance(labels, np.ndarray) and labels.ndim == 0)
+    )
+    if single:
         return np.broadcast_to(_label_counts([labels]), n)
     counts = _label_counts(labels)
     if len(counts) != n:
@@ -124,6 +129,8 @@ def _counts(labels: Any, n: int) -> np.ndarray:
 
 
 def _positive(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31:
-        raise InputError(f"{what} must be a positive integer below 2**31, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{what} must be a positive integer, got {value!r}.")
+    if value >= 2**31:
+        raise InputError(f"{what} must be below 2**31, got {value!r}.")
     return int(value)

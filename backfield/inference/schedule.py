@@ -32,11 +32,13 @@ class Schedule(NamedTuple):
         return self.alternate and t % 2 == 1
 
     def restricted(self, kept: np.ndarray) -> Schedule:
-        """Return the order of some of the slots (or variables), numbered anew."""
+        """Return the order of some of the slots (or variables), renumbered from 0."""
         number = np.full(len(self.order), -1)
         number[kept] = np.arange(len(kept))
         order = number[self.order]
-        return Schedule(order[order >= 0], self.alternate, self.flooding)
+        order = order[order >= 0]
+        order.flags.writeable = self.order.flags.writeable  # numba compiles once for each
+        return Schedule(order, self.alternate, self.flooding)
 
     def compiled(self, graph: Graph, what: str, build: Callable[[Graph, Schedule], Any]) -> Any:
         """Return what ``build`` makes of this schedule, kept with the graph unless the order is the user's own."""

@@ -41,7 +41,13 @@ def kind_of(path: str | Path) -> str:
 
 def read(path: str | Path) -> tuple[Variables, Potentials, np.ndarray]:
     """Return variables, theta, and which table is P(v | parents)."""
-    kind = kind_of(path)
+    try:
+        return _read(path, kind_of(path))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def _read(path: str | Path, kind: str) -> tuple[Variables, Potentials, np.ndarray]:
     if kind in NAMED:
         tables = NAMED[kind][0](path)
         variables = Variables(tables.states)

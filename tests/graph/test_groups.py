@@ -94,7 +94,7 @@ def plain_tables(tied):
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("forbid", [False, True])
 def test_tied_tables_are_written_out(constant, forbid):
-    theta = tied_grid(RNG, constant, forbid=forbid)
+    theta = tied_grid(np.random.default_rng(0), constant, forbid=forbid)
     np.testing.assert_allclose(theta.factors[6:], plain_tables(theta.groups[1]), rtol=1e-14)
     assert theta.is_finite != forbid
     assert theta.factors_flat is theta.factors_flat and theta.written_out().factors_flat is theta.factors_flat

@@ -98,11 +98,7 @@ def read_bytes(path: str | Path) -> bytes:
             return path.read_bytes()
         with gzip.open(path) as packed:
             data = packed.read(MAX_UNPACKED + 1)
-    except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise InputError(f"{path} is no complete gzip file: {error}.") from error
-        raise InputError(f"cannot read {path}: {error.strerror}.") from error
-    except (EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is no complete gzip file: {error}.") from error
     if len(data) > MAX_UNPACKED:
         raise InputError(f"{path} unpacks to more than {MAX_UNPACKED:,} bytes.")
