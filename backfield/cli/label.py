@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from backfield.labelling.field import Field
 
 
 def label(
@@ -50,7 +53,7 @@ def label(
     typer.echo(f"The labels are in {folder / 'masks'} ({folder / 'labels.json'} names them). {_advice(folder)}")
 
 
-def _prior(model: Path, n_labels: int):  # type: ignore[no-untyped-def]
+def _prior(model: Path, n_labels: int) -> Field:
     from backfield.errors import InputError
     from backfield.estimators.model_file import load
     from backfield.labelling.field import Field

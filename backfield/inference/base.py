@@ -225,11 +225,11 @@ class IterativeInference(Inference):
         return value, self.bound_for(engine.theta.graph)
 
     def phases(self, graph: Graph) -> int | None:
-        """Return over how many edges one sweep carries news at the most; None where there is no limit."""
+        """Return over how many edges one sweep carries information at the most; None where there is no limit."""
         return None
 
     def reach(self, graph: Graph) -> int:
-        """Return the edges that news crosses in ``n_iter`` sweeps."""
+        """Return the edges that information crosses in ``n_iter`` sweeps."""
         what = _field_of(graph)
         if self.tol is not None:
             raise InputError(
@@ -238,7 +238,7 @@ class IterativeInference(Inference):
         phases = self.phases(graph)
         if phases is None:
             raise InputError(
-                f"{self!r} updates variables one after the other, which carries news across the whole {what} in a "
+                f"{self!r} updates variables one after the other, which carries information across the whole {what} in a "
                 "sweep, so it has no tiles; use schedule='lattice' or 'flooding'."
             )
         return self.n_iter * phases

@@ -72,7 +72,7 @@ def main():
 
 
 def kernel_time(height, width, n_iter):
-    """Run inference and its adjoint alone, on a grid of that size, as an evaluation does."""
+    """Run inference and its adjoint alone, on a grid of that size, as an evaluation does; return the marginals."""
     graph, rng = bf.Graph.grid(height, width), np.random.default_rng(0)
     theta = bf.Potentials(graph, rng.normal(size=(graph.n_variables, 2)), rng.normal(size=(graph.n_factors, 2, 2)))
     engine = get("inference", f"tree_reweighted(n_iter={n_iter})").engine(theta)
@@ -86,6 +86,7 @@ def kernel_time(height, width, n_iter):
     engine.marginals_vjp(state, mu, d_state, d_theta)
     for t in range(n_iter - 1, -1, -1):
         engine.sweep_vjp(tape[t], tape[t + 1], t, d_state, d_theta)
+    return mu
 
 
 if __name__ == "__main__":

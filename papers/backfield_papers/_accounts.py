@@ -1,7 +1,8 @@
 """What each paper claimed, and what we found: the words beside the tables, with figures filled in from the results.
 
 ``{{loss=clique logistic, what=test error}}`` is replaced by our figure of the only row that matches and the paper's figure
-beside it; ``{{times smaller: test=int-F, train=int-F}}`` by another column of that row. No figure is written by hand.
+beside it; ``{{times smaller: test=int-F, train=int-F}}`` by another column of that row. Text
+that says where else a figure comes from is the only other place for one.
 """
 
 from __future__ import annotations

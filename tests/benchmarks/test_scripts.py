@@ -41,7 +41,8 @@ def test_the_function_of_a_fit():
 
 
 def test_kernels_alone():
-    grid_fit.kernel_time(5, 6, 2)
+    marginals = grid_fit.kernel_time(5, 6, 2)
+    np.testing.assert_allclose(marginals.unary.sum(axis=1), 1.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("model", "most"), [("grid", 39), ("chain", 38), ("graph", 38)])

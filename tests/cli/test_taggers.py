@@ -103,7 +103,7 @@ def test_options_of_sequences_are_refused_for_images(run, tmp_path):
 
 
 def test_the_table_of_conlleval():
-    """Counted by hand after the rules of conlleval."""
+    """Counted by the rules of conlleval; its script was not run."""
     truth = [["B-NP", "I-NP", "O", "B-VP", "B-NP"], ["B-PP", "B-NP", "I-NP"]]
     guess = [["B-NP", "I-NP", "O", "B-VP", "I-NP"], ["B-PP", "B-NP", "O"]]
     lines = conlleval(evaluate(truth, guess, sorted({tag for tags in truth for tag in tags}))).splitlines()
