@@ -32,10 +32,10 @@ from backfield.errors import ClusterError, InputError
 from backfield.training.execution.threads import N_CHUNKS, Node, chunk_bounds, join, one_blas_thread, set_malloc, total
 
 #: Seconds within which a scheduler must answer.
-TIMEOUT = 5.0
+TIMEOUT = 15.0
 #: Seconds after which the list of workers is asked for again.
 REFRESH = 5.0
-#: Seconds for which there may be no worker at all: one that has died is started anew within a few.
+#: Seconds for which there may be no worker at all: one that has died is restarted within a few.
 PATIENCE = 60.0
 #: How often a task that failed is tried again: two threads of a new worker that import at once can stop each other.
 RETRIES = 2
@@ -83,7 +83,7 @@ class Cluster:
 
     def _ask(self) -> list[str]:
         with clear_errors(self):
-            self.client.wait_for_workers(1, timeout=TIMEOUT)
+            self.client.wait_for_workers(1, timeout=PATIENCE)
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
         new = sorted(set(workers) - self._known)
         if new:
@@ -331,7 +331,7 @@ def open_cluster(cluster: Any) -> Cluster:
     if isinstance(cluster, distributed.Client):
         return Cluster(cluster)
     if hasattr(cluster, "scheduler_address"):  # a LocalCluster, or one of SLURM, Kubernetes, ...
-        client = distributed.Client(cluster, timeout=TIMEOUT, set_as_default=False)
+        client = _connect(cluster)
         return Cluster(client, client.close)
     if not isinstance(cluster, str):
         raise InputError(f"cluster must be a Dask client or cluster, an address or 'local:N', got {type(cluster).__name__}.")
@@ -340,12 +340,24 @@ def open_cluster(cluster: Any) -> Cluster:
     if not cluster.startswith(("tcp://", "tls://")):
         raise InputError(f"cluster must be local:N, tcp://host:port or tls://host:port, got {cluster!r}.")
     try:
-        client = distributed.Client(cluster, timeout=TIMEOUT, set_as_default=False)
+        client = _connect(cluster)
     except TypeError as error:  # Dask's own word for it
         raise InputError(f"{cluster} needs Dask's TLS settings (distributed.comm.tls): {_reason(error)}.") from error
     except Exception as error:  # whatever answers there may send any bytes
         raise InputError(f"no Dask scheduler answers at {cluster} within {TIMEOUT:.0f} s ({_reason(error)}).") from error
     return Cluster(client, client.close)
+
+
+def _connect(target: Any, attempts: int = 3) -> Any:
+    """Return a client; Dask asserts that its thread starts within 10 s, which a paused or crowded machine may miss."""
+    import distributed
+
+    for _ in range(attempts - 1):
+        try:
+            return distributed.Client(target, timeout=TIMEOUT, set_as_default=False)
+        except AssertionError:
+            continue
+    return distributed.Client(target, timeout=TIMEOUT, set_as_default=False)
 
 
 def _local(text: str) -> Cluster:
@@ -359,7 +371,7 @@ def _local(text: str) -> Cluster:
         n_workers=int(count), threads_per_worker=1, processes=True, host="127.0.0.1", silence_logs=50,
         dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
     )  # fmt: skip
-    client = distributed.Client(processes, set_as_default=False)
+    client = _connect(processes)
 
     def close() -> None:
         client.close()
