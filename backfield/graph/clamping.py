@@ -40,7 +40,12 @@ class Clamp:
     @cached_property
     def plan(self) -> np.ndarray:
         """The factors that touch a fixed variable, and what becomes of each."""
-        return _plan(self.graph.layout, self.label, self.variables)
+        layout, fixed = self.graph.layout, self.variables
+        small = max(layout.table_ptr[-1], layout.var_ptr[-1]) < 2**31
+        most = int((layout.inc_ptr[fixed + 1] - layout.inc_ptr[fixed]).sum())
+        plan = np.empty((most, 10), np.int32 if small else np.int64)
+        fill = _fill_plan_of_pairs if self.graph.is_pairwise else _fill_plan
+        return plan[: fill(layout, self.label, fixed, plan)]
 
     @property
     def _fixed(self) -> tuple[Any, ...]:
@@ -109,24 +114,24 @@ def clamp_of(theta: Potentials) -> Clamp | None:
         if np.isfinite(theta.unary_flat.sum()):
             return None
     theta.verify()
-    return clamp_to(theta.graph, theta.unary_flat)
+    return clamp_to(theta.graph, theta.unary_flat.real != -np.inf)
 
 
-def clamp_to(graph: Graph, unary: np.ndarray) -> Clamp | None:
-    """Return what flat unary tables fix; None where that is nothing."""
-    label = _fixed_labels(graph.labels, unary)
+def clamp_to(graph: Graph, allowed: np.ndarray) -> Clamp | None:
+    """Return what the allowed labels, flat, fix; None where that is nothing."""
+    label = _fixed_labels(graph.labels, allowed)
     return Clamp(graph, label) if (label >= 0).any() else None
 
 
 @exact_kernel
-def _fixed_labels(counts, unary):
+def _fixed_labels(counts, allowed):
     """Return the label of each variable that has one possible label of several, else -1."""
     label = np.full(len(counts), -1)
     at = 0
     for i in range(len(counts)):
         possible = 0
         for x in range(counts[i]):
-            if unary[at + x].real != -np.inf:
+            if allowed[at + x]:
                 possible += 1
                 label[i] = x
         if possible != 1 or counts[i] == 1:
@@ -136,48 +141,68 @@ def _fixed_labels(counts, unary):
 
 
 @exact_kernel
-def _plan(layout, label, variables):
-    """Compile the factors that touch a fixed variable, in the order in which they lie in memory."""
+def _fill_plan(layout, label, variables, plan):
+    """Write a row for each factor that touches a fixed variable, at the first of these; return the number of rows."""
     scope_ptr, scope, stride, counts = layout.scope_ptr, layout.scope, layout.stride, layout.labels
-    table_ptr, var_ptr = layout.table_ptr, layout.var_ptr
-    touched = np.zeros(len(scope_ptr) - 1, np.bool_)
-    inc_ptr, inc, slot_factor = layout.inc_ptr, layout.inc, layout.slot_factor
-    size = 0
+    g = 0
     for i in variables:
-        for k in range(inc_ptr[i], inc_ptr[i + 1]):
-            c = slot_factor[inc[k]]
-            size += not touched[c]
-            touched[c] = True
-    plan = np.empty((size, 10), np.int64)
-    size = 0
-    for c in range(len(touched)):
-        if not touched[c]:
-            continue
-        start, stop = scope_ptr[c], scope_ptr[c + 1]
-        free, step, own, base = 0, 0, start, table_ptr[c]
-        for k in range(start, stop):
-            x = label[scope[k]]
-            if x < 0:
-                free += 1
-                step = stride[k]
-                own = k
-            else:
-                base += x * stride[k]
-        plan[size, FACTOR] = c
-        plan[size, FIRST] = table_ptr[c]
-        plan[size, LAST] = table_ptr[c + 1]
-        plan[size, FREE] = free
-        plan[size, BASE] = base
-        plan[size, STEP] = step
-        plan[size, START] = var_ptr[scope[own]]
-        plan[size, LABELS] = counts[scope[own]]
-        plan[size, OTHERS] = 0  # where the factor is not a pair with one free variable
-        if free == 1 and stop - start == 2:
-            other = 2 * start + 1 - own
-            plan[size, OTHERS] = counts[scope[other]]
-            plan[size, ACROSS] = stride[other]
-        size += 1
-    return plan
+        for k in range(layout.inc_ptr[i], layout.inc_ptr[i + 1]):
+            c = layout.slot_factor[layout.inc[k]]
+            start, stop = scope_ptr[c], scope_ptr[c + 1]
+            free, step, own, base, first = 0, 0, start, layout.table_ptr[c], True
+            for slot in range(start, stop):
+                x = label[scope[slot]]
+                if x < 0:
+                    free += 1
+                    step = stride[slot]
+                    own = slot
+                else:
+                    base += x * stride[slot]
+                    first &= scope[slot] >= i
+            if not first:
+                continue
+            plan[g, FACTOR] = c
+            plan[g, FIRST] = layout.table_ptr[c]
+            plan[g, LAST] = layout.table_ptr[c + 1]
+            plan[g, FREE] = free
+            plan[g, BASE] = base
+            plan[g, STEP] = step
+            plan[g, START] = layout.var_ptr[scope[own]]
+            plan[g, LABELS] = counts[scope[own]]
+            plan[g, OTHERS] = 0  # where the factor is not a pair with one free variable
+            if free == 1 and stop - start == 2:
+                other = 2 * start + 1 - own
+                plan[g, OTHERS] = counts[scope[other]]
+                plan[g, ACROSS] = stride[other]
+            g += 1
+    return g
+
+
+@exact_kernel
+def _fill_plan_of_pairs(layout, label, variables, plan):
+    """Do the same where every factor is a pair and all variables have one label count: a third of the time."""
+    count = layout.labels[0]
+    g = 0
+    for i in variables:
+        for k in range(layout.inc_ptr[i], layout.inc_ptr[i + 1]):
+            slot = layout.inc[k]
+            j, c = layout.scope[slot ^ 1], slot // 2
+            if label[j] >= 0 and j < i:
+                continue
+            own, across = (count, 1) if slot % 2 == 0 else (1, count)  # steps of i and of j
+            free = label[j] < 0
+            plan[g, FACTOR] = c
+            plan[g, FIRST] = c * count * count
+            plan[g, LAST] = (c + 1) * count * count
+            plan[g, FREE] = 1 if free else 0
+            plan[g, BASE] = c * count * count + label[i] * own + (0 if free else label[j] * across)
+            plan[g, STEP] = across if free else 0
+            plan[g, START] = (j if free else i) * count
+            plan[g, LABELS] = count
+            plan[g, OTHERS] = count if free else 0
+            plan[g, ACROSS] = own
+            g += 1
+    return g
 
 
 @exact_kernel

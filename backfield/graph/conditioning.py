@@ -17,7 +17,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph.clamping import Clamp, clamp_to
 from backfield.graph.graph import Graph
-from backfield.graph.labeling import as_labeling
+from backfield.graph.labeling import Labeling, as_labeling
 from backfield.graph.potentials import Potentials
 from backfield.kernels.compile import exact_kernel
 
@@ -27,11 +27,12 @@ _FORBIDDEN = -1
 class Evidence:
     """What is known about the variables of a graph: which labels are ``allowed``, flat as the unary tables.
 
-    It belongs to an example, so that what is compiled for it is compiled once, whichever examples share the graph.
+    ``labels`` (n,), where somebody has them, are those of the variables with one allowed label, -1 elsewhere. Evidence belongs
+    to an example, and what is compiled for it is compiled once, whichever examples share the graph.
     """
 
-    def __init__(self, graph: Graph, allowed: np.ndarray) -> None:
-        self.graph, self.allowed = graph, allowed
+    def __init__(self, graph: Graph, allowed: np.ndarray, labels: np.ndarray | None = None) -> None:
+        self.graph, self.allowed, self._labels = graph, allowed, labels
 
     @cached_property
     def restriction(self) -> Restriction:
@@ -41,7 +42,9 @@ class Evidence:
     @cached_property
     def clamp(self) -> Clamp | None:
         """The variables that it leaves one label of several."""
-        return clamp_to(self.graph, np.where(self.allowed, 0.0, -np.inf))
+        if self._labels is None or self.graph.labels.min() == 1:  # one label of one is not fixed
+            return clamp_to(self.graph, self.allowed)
+        return Clamp(self.graph, self._labels) if (self._labels >= 0).any() else None
 
     def forbid(self, theta: Potentials) -> Potentials:
         """Return theta with -inf for the labels that are not allowed."""
@@ -78,8 +81,12 @@ def evidence(graph: Graph, observed: Any) -> Evidence | None:
     """Read observed labels (-1 = free) or a mask of allowed labels; None where they leave everything free."""
     if observed is None:
         return None
-    allowed = as_labeling(graph, observed, "observed").allowed
-    return None if allowed.all() else Evidence(graph, allowed)
+    return known_labels(graph, as_labeling(graph, observed, "observed"))
+
+
+def known_labels(graph: Graph, labeling: Labeling) -> Evidence | None:
+    """Return labels as evidence; None where they leave everything free."""
+    return None if labeling.allowed.all() else Evidence(graph, labeling.allowed, labeling.labels)
 
 
 class Restriction:
@@ -259,9 +266,9 @@ def check_possible(theta: Potentials) -> None:
     check_labels(theta)
     theta = theta.without_kernels()
     if theta.graph.n_factors and not all(group.is_finite for group in theta.groups):
-        best = np.maximum.reduceat(theta.factors_flat.real, theta.graph.layout.table_ptr[:-1])
-        if best.min() == -np.inf:
-            raise InputError(f"factor {int(np.argmin(best))} forbids everything: its table is all -inf.")
+        c = _first_forbidden(theta.graph.layout.table_ptr, theta.factors_flat)
+        if c >= 0:
+            raise InputError(f"factor {c} forbids everything: its table is all -inf.")
 
 
 def check_labels(theta: Potentials, why: str = "its unary potentials are all -inf") -> None:
@@ -269,6 +276,18 @@ def check_labels(theta: Potentials, why: str = "its unary potentials are all -in
     with np.errstate(all="ignore"):
         if np.isfinite(theta.unary_flat.sum()):
             return
-    best = np.maximum.reduceat(theta.unary_flat.real, theta.graph.layout.var_ptr[:-1])
-    if best.min() == -np.inf:
-        raise InputError(f"variable {int(np.argmin(best))} has no allowed label: {why}.")
+    i = _first_forbidden(theta.graph.layout.var_ptr, theta.unary_flat)
+    if i >= 0:
+        raise InputError(f"variable {i} has no allowed label: {why}.")
+
+
+@exact_kernel
+def _first_forbidden(ptr, values):
+    """Return the first table whose entries are all -inf, or -1."""
+    for i in range(len(ptr) - 1):
+        possible = False
+        for a in range(ptr[i], ptr[i + 1]):
+            possible |= values[a].real != -np.inf
+        if not possible:
+            return i
+    return -1

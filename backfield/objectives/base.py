@@ -18,7 +18,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.gradients import Gradient, Truncated
 from backfield.graph import Graph, Potentials
-from backfield.graph.conditioning import Evidence
+from backfield.graph.conditioning import Evidence, known_labels
 from backfield.graph.labeling import Labeling, one_hot
 from backfield.inference.base import Inference
 from backfield.kernels.compile import kernel
@@ -57,9 +57,10 @@ class Target:
     def known(self, graph: Graph) -> Evidence | None:
         """Return observed inputs and known labels together, None where there are none; learners ask at every step."""
         if not self._known:
-            allowed = self.labeling.allowed
-            given = Evidence(graph, allowed) if self.observed is None else self.observed.intersect(allowed)
-            self._known.append(None if given.allowed.all() else given)
+            if self.observed is None:
+                self._known.append(known_labels(graph, self.labeling))
+            else:
+                self._known.append(self.observed.intersect(self.labeling.allowed))
         return self._known[0]
 
 

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfield import Graph, Potentials
+from backfield.graph import clamping
 from backfield.graph.clamping import clamp_of
+from backfield.graph.conditioning import evidence
 from tests.contracts import strategies
 from tests.models import enumerate_model, random_potentials
 
@@ -88,3 +90,32 @@ def test_types_are_kept(dtype):
     theta.unary_flat[0] = -np.inf
     clamp = clamp_of(theta)
     assert clamp.apply(theta).dtype == clamp.expand(theta).dtype == clamp.expand_vjp(theta).dtype == dtype
+
+
+@pytest.mark.parametrize("graph", [Graph.grid(4, 5, labels=3), Graph.from_edges([[1, 0], [0, 2], [2, 1], [0, 1]], labels=2)])
+def test_plan_of_pairs_equals_the_general_plan(graph):
+    rng = np.random.default_rng(1)
+    label = np.where(rng.random(graph.n_variables) < 0.5, rng.integers(0, graph.n_labels, graph.n_variables), -1)
+    fixed = np.flatnonzero(label >= 0)
+    plans = np.zeros((2, 2 * graph.n_slots, 10), np.int64)
+    sizes = [
+        fill(graph.layout, label, fixed, plan)
+        for fill, plan in zip((clamping._fill_plan, clamping._fill_plan_of_pairs), plans, strict=True)
+    ]
+    touched = [c for c, scope in enumerate(graph.factors) if (label[scope] >= 0).any()]
+    assert sizes == [len(touched)] * 2 and sorted(plans[0, : sizes[0], clamping.FACTOR]) == touched
+    one_free = plans[:, :, clamping.OTHERS] > 0
+    plans[:, :, clamping.ACROSS] *= one_free  # which only pairs with one free variable have
+    np.testing.assert_array_equal(plans[0], plans[1])
+
+
+def test_observed_labels_and_masks_fix_the_same():
+    graph = Graph([2, 1, 3], [(0, 1), (1, 2)])
+    by_label = evidence(graph, [1, 0, -1]).clamp
+    by_mask = evidence(graph, [np.array([False, True]), np.array([True]), np.array([True, True, True])]).clamp
+    assert by_label.label.tolist() == by_mask.label.tolist() == [1, -1, -1]
+    assert evidence(Graph.chain(3), np.array([[True, True], [True, False], [True, True]])).clamp.label.tolist() == [
+        -1,
+        0,
+        -1,
+    ]
