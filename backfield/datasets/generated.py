@@ -9,7 +9,6 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
 
 from backfield.errors import InputError
 
@@ -41,6 +40,8 @@ def denoising(n_images: int, size: int = 100, seed: int = 0, sd: float = 10.0, c
     sd : of the Gaussian, in pixels
     constant : add the constant feature of the paper to pixels and edges; the estimators add one of their own
     """
+    from scipy.ndimage import gaussian_filter  # .1 s, which readers of column files need not wait for
+
     # [L13] does not say what lies outside the image: here it is continued as on a torus, so that y is alike everywhere.
     _positive(n_images=n_images, size=size)
     if not (isinstance(sd, Real) and 0 < sd < np.inf):
