@@ -27,7 +27,7 @@ _FORBIDDEN = -1
 class Evidence:
     """What is known about the variables of a graph: which labels are ``allowed``, flat as the unary tables.
 
-    ``labels`` (n,), where somebody has them, are those of the variables with one allowed label, -1 elsewhere. Evidence belongs
+    ``labels`` (n,), are those of the variables with one allowed label, -1 elsewhere. Evidence belongs
     to an example, and what is compiled for it is compiled once, whichever examples share the graph.
     """
 

@@ -12,10 +12,47 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
+
+
+class LazyCache:
+    """numba's cache of one kernel, opened when the kernel is first called: a process calls few of its kernels."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    @cached_property
+    def _cache(self) -> Any:
+        cache: Any = FunctionCache(self._function)
+        file = cache._cache_file
+        # numba counts the files of a kernel: two processes that save two signatures at once would write one file, and the
+        # index would name it for the wrong one.
+        file._data_name = lambda number: f"{file._index_name.removesuffix('.nbi')}.{uuid.uuid4().hex[:12]}.nbc"
+        return cache
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled code of a signature, or None."""
+        return self._cache.load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled code of a signature."""
+        self._cache.save_overload(sig, data)
+
+    def flush(self) -> None:
+        """Forget what is kept."""
+        self._cache.flush()
+
+    @property
+    def cache_path(self) -> str:
+        """The folder."""
+        return str(self._cache.cache_path)
 
 
 def _probe() -> None:

@@ -5,11 +5,12 @@ Kernels call only functions of their own file or of this one: numba's cache does
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import numba
 import numpy as np
+
+from backfield.kernels.cache import LazyCache
 
 #: Reordering and contraction are free; NaN and infinities keep their meaning.
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
@@ -21,13 +22,9 @@ _njit: Any = numba.njit  # whose types leave options out
 def compiled_once(function: Any, **options: Any) -> Any:
     """Compile with numba: cached on disk, without the interpreter lock, with numpy's division."""
     # Nobody takes the address of a kernel: no wrapper for callers in C is compiled.
-    compiled: Any = _njit(function, cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
-    # numba counts the files of a kernel: two processes that save two signatures at once would write one file, and the index
-    # would name it for the wrong one.
-    if compiled is function:  # NUMBA_DISABLE_JIT
-        return compiled
-    file = compiled._cache._cache_file
-    file._data_name = lambda number: f"{file._index_name.removesuffix('.nbi')}.{uuid.uuid4().hex[:12]}.nbc"
+    compiled: Any = _njit(function, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+    if compiled is not function:  # as with NUMBA_DISABLE_JIT
+        compiled._cache = LazyCache(function)
     return compiled
 
 
