@@ -8,7 +8,11 @@ call.
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,4 +38,13 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
+@pytest.fixture
+def processor_time(monkeypatch):
+    """Limits of time count processor time: a machine that stands still for a while changes no answer."""
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
+
+
+# How long drawing an example takes is no property of what is tested.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / _digest())

@@ -182,7 +182,7 @@ def test_as_a_process(tree):
     one_line(done.stderr.decode(), "none.uai")
 
 
-def test_infer_in_a_given_time(call, tmp_path):
+def test_infer_in_a_given_time(call, tmp_path, processor_time):
     (tmp_path / "a.bif").write_text(
         "network n { }\nvariable a { type discrete [ 2 ] { x, y }; }\nprobability ( a ) { table 0.25, 0.75; }\n"
     )

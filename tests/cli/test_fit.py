@@ -307,11 +307,11 @@ def test_ctrl_c(folder, tmp_path):
     command = [sys.executable, "-m", "backfield.cli", "fit", folder, "--learner", "sgd(epochs=1000000)", "--quiet"]
     process = subprocess.Popen([*command, "-o", tmp_path / "m.bf", "--checkpoint", tmp_path / "c"], stderr=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 120
         while not (tmp_path / "c").exists() and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 130

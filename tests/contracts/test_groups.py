@@ -8,6 +8,8 @@ from backfield import Graph, InputError, Potentials, Tied
 from backfield.objectives import get_objective
 from backfield.registry import names
 
+pytestmark = pytest.mark.usefixtures("processor_time")
+
 GRID = Graph.grid(3, 3, labels=3)
 METHODS = {
     "brute_force": "brute_force",

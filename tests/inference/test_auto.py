@@ -16,6 +16,8 @@ from backfield.inference.exact.propagation import propagate
 from backfield.inference.exact.weighted import WeightedElimination
 from tests.models import enumerate_model, random_graph, random_potentials
 
+pytestmark = pytest.mark.usefixtures("processor_time")
+
 
 def model(seed, n=8, scale=2.0, zeros=0.0):
     """Factors of two and three variables with two or three labels, some entries forbidden but not all labelings."""

@@ -46,8 +46,8 @@ def served(folder):
     made, up = Served(Session(folder, ["ground", "disc"])), threading.Event()
     thread = threading.Thread(target=made.run, args=[up.set], daemon=True)
     thread.start()
-    assert up.wait(30)
+    assert up.wait(120)
     yield made
     made.stop()
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive()

@@ -15,7 +15,7 @@ if not CHROMIUM:
     pytest.skip(f"there is no {' or '.join(NAMES)} (BACKFIELD_CHROMIUM names another)", allow_module_level=True)
 #: Set this to a folder to keep screenshots.
 PICTURES = os.environ.get("BACKFIELD_SCREENSHOTS")
-WAIT = 60_000
+WAIT = 120_000
 
 
 class Hand:
@@ -24,6 +24,7 @@ class Hand:
     def __init__(self, page, url):
         self.page = page
         self.errors = []
+        page.set_default_timeout(WAIT)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         self.open(url)
@@ -57,9 +58,17 @@ class Hand:
     def new_layers(self, before):
         self.until(f"d => Number(d.version || 0) > {int(before or 0)}")
 
+    def drawn(self):
+        """Wait until what was asked for is on the canvas: it is drawn in the next frame."""
+        self.page.evaluate("() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
+
+    def scale(self):
+        self.drawn()
+        return self.page.evaluate("() => document.getElementById('canvas').getContext('2d').getTransform().a")
+
     def pixels(self):
         """The colour of the canvas at many places."""
-        self.page.wait_for_timeout(60)
+        self.drawn()
         return self.page.evaluate(
             """() => { const c = document.getElementById('canvas');
                  const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let out = [];
@@ -115,19 +124,24 @@ def test_a_person_labels_a_folder(browser, served):
 
     # Zoom survives a stroke.
     page.mouse.move(*hand.at(0.5, 0.5))
+    whole = hand.scale()
     page.mouse.wheel(0, -400)
-    zoomed = page.evaluate("() => document.getElementById('canvas').getContext('2d').getTransform().a")
+    page.wait_for_function(
+        f"() => document.getElementById('canvas').getContext('2d').getTransform().a > {whole}", timeout=WAIT
+    )
+    zoomed = hand.scale()
     page.click("#size")
     page.mouse.move(*hand.at(0.5, 0.5))
+    revision = hand.data("revision")
     page.mouse.down()
     page.mouse.up()
-    page.wait_for_timeout(100)
-    assert page.evaluate("() => document.getElementById('canvas').getContext('2d').getTransform().a") == zoomed
+    hand.until(f"d => d.revision !== '{revision}' && d.waiting === '0'")
+    assert hand.scale() == zoomed
     page.click("#fit")
 
     # A second image, an added label, and a fill with it.
     page.locator("#images button").nth(1).click()
-    page.wait_for_timeout(200)
+    page.wait_for_function("() => document.querySelectorAll('#images button')[1].ariaCurrent === 'true'", timeout=WAIT)
     page.fill("#new-name", "rim")
     page.click("#new-label button")
     page.wait_for_selector("#labels li:nth-child(3).chosen")
@@ -170,6 +184,7 @@ def test_a_tablet_paints_with_a_finger(browser, served):
 
 def test_a_page_without_the_token_says_so(browser, served):
     page = browser.new_page()
+    page.set_default_timeout(WAIT)
     page.goto(f"http://127.0.0.1:{served.port}/")
     page.wait_for_selector("#message.bad")
     assert "token" in page.locator("#message").text_content()

@@ -24,7 +24,7 @@ def test_ctrl_c_ends_it_and_says_where_the_work_is(folder):
     with urllib.request.urlopen(url[0]) as answer:
         assert b"backfield" in answer.read()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0 and str(folder / "masks") in out and "Traceback" not in err, (out, err)
 
 

@@ -17,7 +17,7 @@ httpx = pytest.importorskip("httpx", reason="needs the extra test")
 
 @pytest.fixture
 def client(served):
-    with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", headers={"X-Token": served.token}, timeout=30) as made:
+    with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", headers={"X-Token": served.token}, timeout=120) as made:
         yield made
 
 
@@ -64,11 +64,12 @@ def test_painting_gives_layers_and_an_undo_takes_them_away(client, served):
     assert client.post("/api/images/0/redo", json=None).status_code == 204
 
 
-def test_a_second_window_hears_of_strokes(client):
+def test_a_second_window_hears_of_strokes(client, monkeypatch):
+    """Without waiting for the end of the server's patience, which is longer than that of the client here."""
+    monkeypatch.setattr("backfield.labelling.server.PATIENCE", 1000.0)
     planes(client.post("/api/images/0/strokes", json=GROUND))
-    start = time.perf_counter()
     header, parts = layers(client, 0, after=0, seen=0)
-    assert header["revision"] == 1 and time.perf_counter() - start < 10
+    assert header["revision"] == 1
 
 
 def test_pictures_and_places(client):
@@ -90,7 +91,7 @@ def test_labels_are_added_and_changed(client):
 @pytest.mark.parametrize("token", [None, "", "wrong", "é"])
 def test_without_the_token_nothing_is_said(served, token):
     headers = {} if token is None else {"X-Token": token.encode()}
-    with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", headers=headers) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", headers=headers, timeout=120) as client:
         for method, path in (("GET", "/api/state"), ("GET", "/api/images/0/pixels"), ("POST", "/api/images/0/strokes")):
             answer = client.request(method, path)
             assert answer.status_code == 401 and "ground" not in answer.text
@@ -223,7 +224,8 @@ def test_an_export_writes_what_predict_writes(client, served, tmp_path):
 
 
 def wait_for_export(client):
-    for _ in range(600):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
         state = client.get("/api/state").json()["export"]
         if state["stage"] != "running":
             return state

@@ -41,19 +41,22 @@ class Function(Unpenalised):
 
 
 class Logistic(Unpenalised):
-    """Logistic regression, each row an example; ``noise`` perturbs gradients by the seed, ``pause`` makes it slow."""
+    """Logistic regression, each row an example.
 
-    def __init__(self, n=60, d=8, l2=1e-2, seed=0, noise=0.0, pause=0.0, integrable=True):
+    ``noise`` perturbs gradients by the seed, ``pause`` makes it slow, and after ``stop`` calls it waits to be killed.
+    """
+
+    def __init__(self, n=60, d=8, l2=1e-2, seed=0, noise=0.0, pause=0.0, stop=None, integrable=True):
         rng = np.random.default_rng(seed)
         self.x = rng.normal(size=(n, d)) * np.logspace(0, -1, d)
         self.y = np.sign(self.x @ np.ones(d) + rng.logistic(size=n))
-        self.l2, self.noise, self.pause = l2, noise, pause
+        self.l2, self.noise, self.pause, self.stop = l2, noise, pause, stop
         self.n_examples, self.n_weights = n, d
         self.objective_info = Info("logistic", integrable)
         self.calls, self.batches, self.seeds = 0, [], []
 
     def value_and_gradient(self, w, batch=None, seed=0):
-        time.sleep(self.pause)
+        time.sleep(self.pause if self.calls != self.stop else 1000)
         self.calls += 1
         self.batches.append(batch)
         self.seeds.append(seed)

@@ -98,7 +98,7 @@ import numpy as np
 from backfield.registry import get
 from tests.learners.problems import Logistic
 learner = get("learners", sys.argv[1])
-learner.fit(Logistic(pause=0.02), np.full(8, 0.3), seed=3, checkpoint=sys.argv[2], checkpoint_seconds=0.0)
+learner.fit(Logistic(pause=0.02, stop=16), np.full(8, 0.3), seed=3, checkpoint=sys.argv[2], checkpoint_seconds=0.0)
 """
 
 

@@ -9,6 +9,8 @@ from backfield.models import MarkovNetwork
 from backfield.models.structure import chow_liu, mutual_information
 from backfield.models.table_objectives import Likelihood, Pseudolikelihood
 
+pytestmark = pytest.mark.usefixtures("processor_time")
+
 
 def tree_model(seed=0, d=6):
     rng = np.random.default_rng(seed)

@@ -348,16 +348,20 @@ def open_cluster(cluster: Any) -> Cluster:
     return Cluster(client, client.close)
 
 
-def _connect(target: Any, attempts: int = 3) -> Any:
-    """Return a client; Dask asserts that its thread starts within 10 s, which a paused or crowded machine may miss."""
-    import distributed
-
+def when_started(start: Callable[[], Any], attempts: int = 3) -> Any:
+    """Return what Dask starts: it asserts that its thread runs within 10 s, which a paused or crowded machine may miss."""
     for _ in range(attempts - 1):
         try:
-            return distributed.Client(target, timeout=TIMEOUT, set_as_default=False)
+            return start()
         except AssertionError:
             continue
-    return distributed.Client(target, timeout=TIMEOUT, set_as_default=False)
+    return start()
+
+
+def _connect(target: Any) -> Any:
+    import distributed
+
+    return when_started(lambda: distributed.Client(target, timeout=TIMEOUT, set_as_default=False))
 
 
 def _local(text: str) -> Cluster:
@@ -367,10 +371,9 @@ def _local(text: str) -> Cluster:
     count = text.removeprefix("local:")
     if not count.isdigit() or int(count) < 1:
         raise InputError(f"local:N takes a number of processes >= 1, got {text!r}.")
-    processes = distributed.LocalCluster(
-        n_workers=int(count), threads_per_worker=1, processes=True, host="127.0.0.1", silence_logs=50,
-        dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
-    )  # fmt: skip
+    options = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    options |= {"n_workers": int(count), "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
+    processes = when_started(lambda: distributed.LocalCluster(**options))
     client = _connect(processes)
 
     def close() -> None:

@@ -55,7 +55,7 @@ def test_a_sum_inside_a_sum():
     result = []
     thread = threading.Thread(target=lambda: result.append(sum_over_chunks(inner, 20, 2, lambda a, b: a + b)), daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(120)
     assert result == [200]
 
 
@@ -79,8 +79,8 @@ def test_the_last_thread_to_leave_restores_the_blas_threads():
 
     def hold(k):
         with one_blas_thread():
-            inside.wait(30)
-            leave[k].wait(30)
+            inside.wait(120)
+            leave[k].wait(120)
             seen.append(_blas_threads())
 
     with threadpool_limits(limits=3, user_api="blas"):
@@ -88,10 +88,10 @@ def test_the_last_thread_to_leave_restores_the_blas_threads():
         threads = [threading.Thread(target=hold, args=(k,)) for k in range(2)]
         for thread in threads:
             thread.start()
-        inside.wait(30)
+        inside.wait(120)
         for k in range(2):
             leave[k].set()
-            threads[k].join(30)
+            threads[k].join(120)
         assert seen == [{1}, {1}]
         assert _blas_threads() == before
 
@@ -112,12 +112,12 @@ inside, done = threading.Event(), threading.Event()
 def hold():
     with one_blas_thread():
         inside.set()
-        done.wait(60)
+        done.wait(300)
 with threadpool_limits(limits=3, user_api="blas"):
     before = count()
     thread = threading.Thread(target=hold)
     thread.start()
-    inside.wait(30)
+    inside.wait(120)
     limit = one_blas_thread()
     if own:
         limit.__enter__()
@@ -133,7 +133,7 @@ with threadpool_limits(limits=3, user_api="blas"):
     thread.join()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(own)], timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(own)], timeout=300).returncode == 0
 
 
 @pytest.mark.parametrize(("size", "variable", "expected"), [(4, False, 0), (100, False, 1), (100, True, 0)])
