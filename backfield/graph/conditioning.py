@@ -27,8 +27,8 @@ _FORBIDDEN = -1
 class Evidence:
     """What is known about the variables of a graph: which labels are ``allowed``, flat as the unary tables.
 
-    ``labels`` (n,), are those of the variables with one allowed label, -1 elsewhere. Evidence belongs
-    to an example, and what is compiled for it is compiled once, whichever examples share the graph.
+    ``labels`` (n,), where somebody has them, are those of the variables with one allowed label, -1 elsewhere. Evidence
+    belongs to an example, and what is compiled for it is compiled once, whichever examples share the graph.
     """
 
     def __init__(self, graph: Graph, allowed: np.ndarray, labels: np.ndarray | None = None) -> None:

@@ -252,6 +252,17 @@ class IterativeInference(Inference):
         run.marginals = run.marginals.astype(theta.dtype)  # an engine may have computed in a wider type
         return run
 
+    def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
+        """Iterate and return log Z and the marginals; with no ``tol`` nothing is done to find the residual."""
+        if self.tol is not None:
+            run = self.infer(theta)
+            return run.log_partition, run.marginals
+        engine = self.bind(theta)
+        state = engine.init()
+        engine.sweeps(state, 0, self.n_iter)
+        mu = engine.marginals(state)
+        return float(np.real(engine.value(state, mu))), mu.astype(theta.dtype)
+
     def beliefs(self, theta: Potentials) -> np.ndarray:
         """Iterate and return the marginals of the variables; marginals of factors, log Z and residuals are left out."""
         engine = self.bind(theta)

@@ -100,5 +100,4 @@ def _plain_log_partition(theta: Potentials, method: Inference, setting: Setting)
     if isinstance(setting.gradient, Truncated) or theta.kernels:
         memory = setting.gradient.memory if isinstance(setting.gradient, Truncated) else setting.memory
         return log_partition_and_gradient(method, theta, memory)[:2]
-    run = method.infer(theta)
-    return run.log_partition, run.marginals
+    return method.marginals(theta)

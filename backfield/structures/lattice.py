@@ -8,6 +8,7 @@ inverse distance of the two variables, in units of the shortest: theta = T_0 + T
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,12 +55,12 @@ class Gridded(Structure):
             object.__setattr__(self, "spacing", _checked_spacing(self.spacing, self.n_axes))
         _ = self.steps
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Offset, ...]:
         """The offsets of the grid."""
         return neighbourhood(self.n_axes, self.neighbours) if self.offsets is None else self.offsets
 
-    @property
+    @cached_property
     def inverse_distances(self) -> np.ndarray | None:
         """1 / d of each offset, the largest of them 1; None without spacing."""
         if self.spacing is None:

@@ -73,11 +73,14 @@ class WeightLayout:
                         f"{tables} have tables of {sizes.max()} entries; those of {block.n_outputs} were learned."
                     )
 
-    def theta(self, w: np.ndarray, example: Example, dtype: Any) -> Potentials:
-        """Return the potentials of an example; factors are tied where their energies are few tables for all rows."""
+    def theta(self, w: np.ndarray, example: Example, dtype: Any, binary_chains: bool = True) -> Potentials:
+        """Return the potentials of an example; factors are tied where their energies are few tables for all rows.
+
+        Those of binary chains, whose tables cost no more, only with ``binary_chains``.
+        """
         graph = example.graph
         unary = _assemble(self.unary, w, example.unary, _rows_of(graph, "unary"), dtype)
-        groups = self._tied_groups(w, example, dtype)
+        groups = None if _is_binary(graph) and not binary_chains else self._tied_groups(w, example, dtype)
         if example.forbidden is not None:
             unary[example.forbidden.unary] = -np.inf
         kernels = self._kernel_groups(w, example, dtype)
@@ -189,9 +192,13 @@ def _forbidden_entries(graph: Graph, table: np.ndarray) -> np.ndarray:
     return (starts[:, None] + np.flatnonzero(table)).reshape(-1)
 
 
+def _is_binary(graph: Graph) -> bool:
+    return graph.n_labels == 2 and graph.arity is not None
+
+
 def _owners(example: Example) -> list[int] | None:
     """Return the block whose rows are each group of the graph; None where groups and blocks do not match one to one."""
-    groups, binary = example.graph.groups, example.graph.n_labels == 2 and example.graph.arity is not None
+    groups, binary = example.graph.groups, _is_binary(example.graph)
     if binary and len(groups) > 1:
         return None
     given = [(number, rows) for number, rows in enumerate(example.factors) if rows is not None]

@@ -64,6 +64,16 @@ def test_lattice_sweeps_that_follow_each_other(shape, rho):
 
 
 @ENGINES
+def test_marginals_without_a_residual(method, graph):
+    theta = random_potentials(graph, np.random.default_rng(4))
+    method = method.replace(n_iter=3)
+    run = method.infer(theta)
+    log_partition, mu = method.marginals(theta)
+    assert log_partition == run.log_partition
+    np.testing.assert_array_equal(mu.vector(), run.marginals.vector())
+
+
+@ENGINES
 def test_inputs_are_left_alone(method, graph):
     theta = random_potentials(graph, np.random.default_rng(1))
     engine = method.engine(theta)

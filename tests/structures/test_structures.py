@@ -236,3 +236,8 @@ def test_a_failed_partial_fit_leaves_the_model_as_it_was():
     with pytest.raises(bf.InputError, match="example 1: the label 7 is not among the classes"):
         crf.partial_fit(X, [Y[0], Y[1] + 7, Y[2]])
     np.testing.assert_array_equal(crf.weights_, before)
+
+
+def test_the_steps_of_a_grid_are_computed_once():
+    structure = get("structures", "grid(neighbours=8)")
+    assert structure.steps is structure.steps and structure == get("structures", "grid(neighbours=8)")

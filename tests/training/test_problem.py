@@ -10,7 +10,7 @@ from backfield.gradients import truncated
 from backfield.learners import LBFGS, SMD, FrankWolfe, OracleDescent, SelfTraining, Stages
 from backfield.learners.base import NEEDS, Learner
 from backfield.registry import names
-from backfield.training.evaluators import EVALUATORS, General, Independent, Stacked
+from backfield.training.evaluators import EVALUATORS, General, Independent, Stacked, general
 from backfield.training.problem import Problem
 from backfield.training.protocols import HasExamples, HasGram, HasHessianVector, HasOracle, HasValue, Minimisable
 from tests.learners.problems import Logistic
@@ -127,3 +127,21 @@ def test_a_learner_of_ones_own_declares_what_it_needs():
 
     with pytest.raises(bf.InputError, match="needs the second moments of features"):
         Mine().check(Logistic())
+
+
+@pytest.mark.parametrize(("inference", "tied"), [("chain", True), ("loopy_bp", False)])
+def test_binary_chains_are_tied_only_for_methods_that_run_on_one_table(inference, tied, monkeypatch):
+    kinds, evaluate = [], general.evaluate
+
+    def watched(objective, theta, target, setting):
+        kinds.append(theta.shared is not None)
+        return evaluate(objective, theta, target, setting)
+
+    monkeypatch.setattr(general, "evaluate", watched)
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(n, 2)) for n in (3, 5)]
+    model = bf.ChainCRF(inference=inference, loss="surrogate_likelihood", learner="lbfgs(max_iter=1)")
+    (problem,) = problems_of(model, X, [(x[:, 0] > 0).astype(int) for x in X])[-1:]
+    task = problem.evaluator.task
+    General(task).chunk(np.arange(2), np.ones(problem.n_weights), 0)
+    assert kinds and kinds[-1] is tied

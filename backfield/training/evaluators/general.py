@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from backfield.gradients import Truncated
-from backfield.graph import Potentials
+from backfield.graph import Graph, Potentials, Tied
 from backfield.losses.base import unary_entries
 from backfield.objectives import Objective, Seen, Setting, evaluate
 from backfield.objectives.base import argmax_labels, pieces
@@ -67,6 +67,12 @@ class Task:
         """Bytes of the largest arrays that an evaluation makes and frees: a gradient, or the tables of an example."""
         widest = max((block.n_outputs for block in self.layout.blocks), default=1)
         return max(8 * self.n_weights, int(self.labelled.max(initial=0)) * widest * self.dtype.itemsize)
+
+    @cached_property
+    def ties_binary_chains(self) -> bool:
+        """Whether the objective runs on one table for all edges of a chain; else a table each is cheaper for two labels."""
+        group = Tied(np.array([[[0.0, 1.0], [2.0, 4.0]]]), None, True, 1, 1)
+        return self.objective.supports(Potentials.from_groups(Graph.chain(2), np.zeros(4), [group]), self.setting)
 
     def size(self, labelled: np.ndarray) -> int:
         """Return what sums over examples are divided by: labelled variables, or examples where each has one number."""
@@ -128,7 +134,7 @@ class General(Evaluator):
         assert example.target is not None
         watch: list[Seen] = []
         with np.errstate(over="ignore", invalid="ignore"):  # learners that went astray say so themselves
-            theta = task.layout.theta(w, example, task.dtype)
+            theta = task.layout.theta(w, example, task.dtype, task.ties_binary_chains)
             theta.known_finite = theta.is_finite
             if not (theta.known_finite if example.forbidden is None else _is_possible(theta)):
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
