@@ -154,13 +154,13 @@ def _finite(value: float, objective: Objective) -> float:
 def checked(theta: Any, dtype: Any) -> Potentials:
     """Return potentials in a supported type, refused where no label is possible."""
     if not isinstance(theta, Potentials):
-        raise InputError(f"theta must be Potentials, got {type(theta).__name__}.")
+        raise InputError(f"theta must be Potentials, received {type(theta).__name__}.")
     try:
         number = np.dtype("O" if dtype is None else dtype)
     except TypeError:
         number = np.dtype("O")
     if number not in LARGEST:
-        raise InputError(f"dtype must be 'float32' or 'float64', got {dtype!r}.")
+        raise InputError(f"dtype must be 'float32' or 'float64', received {dtype!r}.")
     _check_size("unary", theta.unary_flat, LARGEST[number])
     if theta.has_tables_only:
         _check_size("factors", theta.factors_flat, LARGEST[number])

@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """Input that cannot be used: says what was got, what is needed and where."""
+    """Input that cannot be used: says what was received, what is needed and where."""
 
 
 class ClusterError(RuntimeError):

@@ -25,7 +25,7 @@ def max_bytes() -> int:
     if not text:
         return DEFAULT
     if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"{VARIABLE} must be a whole number of bytes, got {text!r}.")
+        raise InputError(f"{VARIABLE} must be a whole number of bytes, received {text!r}.")
     return int(text)
 
 

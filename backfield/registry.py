@@ -183,11 +183,11 @@ def get(room: str, part: Any) -> Any:
         part = part()
     if isinstance(part, Component):
         if part.room != room:
-            raise InputError(f"got {part!r}, which belongs to {part.room}; {room} is needed here.")
+            raise InputError(f"received {part!r}, which belongs to {part.room}; {room} is needed here.")
         return part
     if not isinstance(part, str):
         got = part.__name__ if isinstance(part, type) else type(part).__name__
-        raise InputError(f"got {got} where a part of {room} or its spec string is needed.")
+        raise InputError(f"received {got} where a part of {room} or its spec string is needed.")
     name, args, kwargs = parse(part)
     cls = lookup(room, name)
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def get(room: str, part: Any) -> Any:
         if key not in known:
             raise InputError(_unknown_parameter(room, name, key, known))
     if len(args) > len(known):
-        raise InputError(f"{room} {name!r} takes at most {len(known)} parameters, got {len(args)}.")
+        raise InputError(f"{room} {name!r} takes at most {len(known)} parameters, received {len(args)}.")
     for key, value in zip(known, args, strict=False):
         if key in kwargs:
             raise InputError(f"the spec {part!r} gives {key!r} twice.")

@@ -143,7 +143,7 @@ REFUSED = [
     ),
     (
         {"loss": "mse", "inference": "exact", "weights": [1.0]},
-        r"weights must have shape \(12,\) or \(12, labels\); got \(1,\)",
+        r"weights must have shape \(12,\) or \(12, labels\); received \(1,\)",
     ),
     ({"loss": "mse", "inference": "exact", "weights": [-1.0] * 12}, "weights must be finite numbers >= 0"),
     ({"loss": "mse", "inference": "exact", "weights": [np.nan] * 12}, "weights must be finite numbers >= 0"),

@@ -1,4 +1,4 @@
-"""Bad input: one InputError each that says what was got, what is needed and where; never a crash or a silent NaN."""
+"""Bad input: one InputError each that says what was received, what is needed and where; never a crash or a silent NaN."""
 
 import warnings
 
@@ -37,15 +37,15 @@ GRAPHS = {
     "nothing": (lambda: Graph([]), "at least one label count"),
     "None": (lambda: Graph(None), "at least one label count"),
     "a number": (lambda: Graph(3), "at least one label count"),
-    "2-d labels": (lambda: Graph([[2, 2]]), r"at least one label count, got shape \(1, 2\)"),
+    "2-d labels": (lambda: Graph([[2, 2]]), r"at least one label count, received shape \(1, 2\)"),
     "ragged labels": (lambda: Graph([[2], [2, 3]]), "one label count per variable"),
     "no label": (lambda: Graph([2, 0]), "variable 1 has 0 labels"),
     "negative": (lambda: Graph([2, -1]), "variable 1 has -1 labels"),
     "too many": (lambda: Graph(np.array([2, 2**63], dtype=np.uint64)), "variable 1 has 9223372036854775808 labels"),
     "huge": (lambda: Graph([10**30]), "label counts must be integers"),
-    "float labels": (lambda: Graph([2.0, 2.0]), "integers, got dtype float64"),
-    "text labels": (lambda: Graph(["2"]), "integers, got dtype"),
-    "boolean labels": (lambda: Graph([True]), "integers, got dtype bool"),
+    "float labels": (lambda: Graph([2.0, 2.0]), "integers, received dtype float64"),
+    "text labels": (lambda: Graph(["2"]), "integers, received dtype"),
+    "boolean labels": (lambda: Graph([True]), "integers, received dtype bool"),
     "twice": (lambda: Graph([2, 2], [(0, 0)]), "factor 0 names variable 0 twice"),
     "twice of three": (lambda: Graph([2] * 3, [(0, 1), (2, 1, 2)]), "factor 1 names variable 2 twice"),
     "one variable": (lambda: Graph([2, 2], [(0, 1), (0,)]), r"factor 1 is \(0,\); a factor names at least two variables"),
@@ -58,49 +58,52 @@ GRAPHS = {
     "None in a scope": (lambda: Graph([2, 2], [(0, None)]), "factor 0 is .* integers"),
     "ragged scope": (lambda: Graph([2, 2], [([0], [0, 1])]), "factor 0 is .* integers"),
     "flat scopes": (lambda: Graph([2, 2], [0, 1]), "factor 0 is 0"),
-    "factors a number": (lambda: Graph([2, 2], 3), "factors must list the variables of each factor, got 3"),
+    "factors a number": (lambda: Graph([2, 2], 3), "factors must list the variables of each factor, received 3"),
     "factors None": (lambda: Graph([2, 2], None), "factors must list"),
-    "chain of none": (lambda: Graph.chain(0), "length must be a positive integer, got 0"),
-    "chain of 1.5": (lambda: Graph.chain(1.5), "length must be a positive integer, got 1.5"),
-    "chain labels": (lambda: Graph.chain(3, labels=[2, 2]), "got 2 label counts for 3 variables"),
+    "chain of none": (lambda: Graph.chain(0), "length must be a positive integer, received 0"),
+    "chain of 1.5": (lambda: Graph.chain(1.5), "length must be a positive integer, received 1.5"),
+    "chain labels": (lambda: Graph.chain(3, labels=[2, 2]), "received 2 label counts for 3 variables"),
     "chain labels None": (lambda: Graph.chain(3, labels=None), "label counts must be integers"),
-    "grid of none": (lambda: Graph.grid(0, 3), "rows must be a positive integer, got 0"),
-    "grid of -3": (lambda: Graph.grid(3, -3), "columns must be a positive integer, got -3"),
-    "grid of True": (lambda: Graph.grid(True, 3), "rows must be a positive integer, got True"),
-    "grid neighbours": (lambda: Graph.grid(3, 3, neighbours=6), "4 or 8 neighbours, got 6"),
-    "edges of three": (lambda: Graph.from_edges([(0, 1, 2)]), r"shape \(E, 2\), got \(1, 3\)"),
+    "grid of none": (lambda: Graph.grid(0, 3), "rows must be a positive integer, received 0"),
+    "grid of -3": (lambda: Graph.grid(3, -3), "columns must be a positive integer, received -3"),
+    "grid of True": (lambda: Graph.grid(True, 3), "rows must be a positive integer, received True"),
+    "grid neighbours": (lambda: Graph.grid(3, 3, neighbours=6), "4 or 8 neighbours, received 6"),
+    "edges of three": (lambda: Graph.from_edges([(0, 1, 2)]), r"shape \(E, 2\), received \(1, 3\)"),
     "ragged edges": (lambda: Graph.from_edges([(0, 1), (0, 1, 2)]), r"\(E, 2\) array"),
     "edges out of range": (lambda: Graph.from_edges([(0, 1), (0, 5)], n_variables=3), "factor 1 names variable 5"),
     "loop": (lambda: Graph.from_edges([(1, 1)]), "factor 0 names variable 1 twice"),
-    "float edges": (lambda: Graph.from_edges([(0.0, 1.0)]), "integers, got dtype float64"),
-    "no edges": (lambda: Graph.from_edges([]), "n_variables must be a positive integer, got 0"),
+    "float edges": (lambda: Graph.from_edges([(0.0, 1.0)]), "integers, received dtype float64"),
+    "no edges": (lambda: Graph.from_edges([]), "n_variables must be a positive integer, received 0"),
     "edges None": (lambda: Graph.from_edges(None), r"shape \(E, 2\)"),
     "edges labels None": (lambda: Graph.from_edges([(0, 1)], labels=None), "label counts must be integers"),
-    "no networkx": (lambda: Graph.from_networkx(3), "needs a networkx graph, got int"),
+    "no networkx": (lambda: Graph.from_networkx(3), "needs a networkx graph, received int"),
     "regions with a hole": (lambda: Graph.from_regions([[0, 2]]), r"every number 0 \.\. n-1"),
     "negative regions": (lambda: Graph.from_regions([[0, -1]]), r"every number 0 \.\. n-1"),
-    "float regions": (lambda: Graph.from_regions([[0.0, 1.0]]), "integers, got float64"),
+    "float regions": (lambda: Graph.from_regions([[0.0, 1.0]]), "integers, received float64"),
     "flat regions": (lambda: Graph.from_regions([0, 1]), r"\(H, W\) array"),
     "ragged regions": (lambda: Graph.from_regions([[0, 1], [1]]), "rows of different lengths"),
-    "connectivity": (lambda: Graph.from_regions([[0, 1]], connectivity=3), "connectivity is 1 .* got 3"),
+    "connectivity": (lambda: Graph.from_regions([[0, 1]], connectivity=3), "connectivity is 1 .* received 3"),
     "empty batch": (lambda: bf.batch([]), "at least one"),
     "batch of None": (lambda: bf.batch(None), "list of Potentials"),
     "batch of numbers": (lambda: bf.batch([1, 2]), "list of Potentials"),
 }
 
 POTENTIALS = {
-    "no graph": (lambda: Potentials([2, 2], [[0, 0]]), "need a Graph, got list"),
-    "None": (lambda: Potentials(CHAIN, None, None), "unary must hold real numbers, got dtype object"),
-    "wrong shape": (lambda: Potentials(CHAIN, np.zeros((2, 2)), TABLES), r"unary must have shape \(3, 2\), got \(2, 2\)"),
+    "no graph": (lambda: Potentials([2, 2], [[0, 0]]), "need a Graph, received list"),
+    "None": (lambda: Potentials(CHAIN, None, None), "unary must hold real numbers, received dtype object"),
+    "wrong shape": (lambda: Potentials(CHAIN, np.zeros((2, 2)), TABLES), r"must have shape \(3, 2\), received \(2, 2\)"),
     "wrong tables": (lambda: Potentials(CHAIN, unary_of(), np.zeros((2, 2, 3))), r"factors must have shape \(2, 2, 2\)"),
-    "no tables": (lambda: Potentials(CHAIN, unary_of()), r"factors must have shape \(2, 2, 2\), got \(0,\)"),
+    "no tables": (lambda: Potentials(CHAIN, unary_of()), r"factors must have shape \(2, 2, 2\), received \(0,\)"),
     "too many tables": (lambda: Potentials(Graph([2]), [[0, 0]], TABLES), r"factors must have shape \(0, 2, 2\)"),
     "ragged rows": (lambda: Potentials(CHAIN, [[0, 0], [0], [0, 0]], TABLES), "unary must hold tables of one shape"),
-    "text": (lambda: Potentials(CHAIN, [["a", "b"]] * 3, TABLES), "unary must hold real numbers, got dtype <U1"),
-    "complex": (lambda: Potentials(CHAIN, unary_of(), TABLES + 0j), "factors must hold real numbers, got dtype complex128"),
-    "object": (lambda: Potentials(CHAIN, unary_of().astype(object), TABLES), "real numbers, got dtype object"),
-    "boolean": (lambda: Potentials(CHAIN, unary_of() == 0, TABLES), "real numbers, got dtype bool"),
-    "dates": (lambda: Potentials(CHAIN, np.zeros((3, 2), "M8[s]"), TABLES), "real numbers, got dtype datetime64"),
+    "text": (lambda: Potentials(CHAIN, [["a", "b"]] * 3, TABLES), "unary must hold real numbers, received dtype <U1"),
+    "complex": (
+        lambda: Potentials(CHAIN, unary_of(), TABLES + 0j),
+        "factors must hold real numbers, received dtype complex",
+    ),
+    "object": (lambda: Potentials(CHAIN, unary_of().astype(object), TABLES), "real numbers, received dtype object"),
+    "boolean": (lambda: Potentials(CHAIN, unary_of() == 0, TABLES), "real numbers, received dtype bool"),
+    "dates": (lambda: Potentials(CHAIN, np.zeros((3, 2), "M8[s]"), TABLES), "real numbers, received dtype datetime64"),
     "NaN": (lambda: Potentials(CHAIN, unary_of(t11=np.nan), TABLES), r"unary\[1\] holds nan; potentials are finite or -inf"),
     "+inf": (lambda: Potentials(CHAIN, unary_of(t20=INF), TABLES), r"unary\[2\] holds inf"),
     "NaN in a table": (lambda: Potentials(CHAIN, unary_of(), TABLES + [[[0]], [[np.nan]]]), r"factors\[1\] holds nan"),
@@ -110,21 +113,21 @@ POTENTIALS = {
         lambda: Potentials(MIXED, MIXED_UNARY, [MIXED_TABLES[0], MIXED_TABLES[1] + np.nan]),
         r"factors\[1\] holds nan",
     ),
-    "a number, mixed": (lambda: Potentials(MIXED, 3, MIXED_TABLES), "unary must be a list of 3 arrays, got int"),
-    "one table, mixed": (lambda: Potentials(MIXED, MIXED_UNARY, MIXED_TABLES[:1]), "factors must hold 2 tables, got 1"),
+    "a number, mixed": (lambda: Potentials(MIXED, 3, MIXED_TABLES), "unary must be a list of 3 arrays, received int"),
+    "one table, mixed": (lambda: Potentials(MIXED, MIXED_UNARY, MIXED_TABLES[:1]), "factors must hold 2 tables, received 1"),
     "wrong size, mixed": (lambda: Potentials(MIXED, [[0, 0]] * 3, MIXED_TABLES), r"unary\[1\] must have shape \(3,\)"),
     "turned, mixed": (
         lambda: Potentials(MIXED, MIXED_UNARY, [np.zeros((3, 2)), MIXED_TABLES[1]]),
-        r"factors\[0\] must have shape \(2, 3\), got \(3, 2\)",
+        r"factors\[0\] must have shape \(2, 3\), received \(3, 2\)",
     ),
-    "wrong vector": (lambda: zeros(CHAIN).like(np.zeros(3)), r"need 14 numbers, got shape \(3,\)"),
+    "wrong vector": (lambda: zeros(CHAIN).like(np.zeros(3)), r"need 14 numbers, received shape \(3,\)"),
 }
 
 LOOPY, TREES = "loopy_bp({})".format, "tree_reweighted({})".format
 SETTINGS = {
     **{f"rho={rho}": (TREES(f"rho={rho}"), "rho must be") for rho in ("0", "-1", "None", "True", "1j", "'tree'", "{}")},
     **{f"rho={rho}": (TREES(f"rho={rho}"), "rho must be") for rho in ("[]", "[1, 1, 1]", "[[1, 1]]", "[1, 0]", "[1, 'a']")},
-    "ragged rho": (TREES("rho=[[1], [1, 2]]"), r"rho must be one number or one per factor \(2\); got \[\[1\], \[1, 2\]\]"),
+    "ragged rho": (TREES("rho=[[1], [1, 2]]"), r"one number or one per factor \(2\); received \[\[1\], \[1, 2\]\]"),
     "rho NaN": (TreeReweighted(rho=float("nan")), "rho must be positive"),
     "rho inf": (TreeReweighted(rho=float("inf")), "rho must be positive"),
     "rho too small": (TREES("rho=1e-320"), "rho must be positive, from 1e-06 to 1e"),
@@ -154,7 +157,7 @@ SETTINGS = {
     "n_samples": ("gibbs(n_samples=0)", "n_samples must be a whole number >= 1"),
     "seed": ("gibbs(seed=-1)", "seed must be a whole number >= 0"),
     "unknown": ("loopy", "did you mean 'loopy_bp'"),
-    "no spec": (None, "got NoneType where a part of inference"),
+    "no spec": (None, "received NoneType where a part of inference"),
 }
 
 OTHER_GRAPHS = {
@@ -166,18 +169,18 @@ OTHER_GRAPHS = {
     "pairwise and mixed": (MIXED, "loopy_bp(family='pairwise')", "factors of two variables and one label count"),
     "chain on a grid": (GRID, "chain", "needs a graph of paths, but variable 1 has 3 neighbours"),
     "chain on a triangle": (Graph.from_edges([(0, 1), (1, 2), (2, 0)]), "chain", "needs a graph of paths"),
-    "rho of another graph": (GRID, "tree_reweighted(rho=[1, 1])", r"one per factor \(12\); got shape \(2,\)"),
+    "rho of another graph": (GRID, "tree_reweighted(rho=[1, 1])", r"one per factor \(12\); received shape \(2,\)"),
 }
 
 OBSERVED = {
-    "too few": ([0, 1], r"observed must have shape \(3,\), one per variable; got \(2,\)"),
+    "too few": ([0, 1], r"observed must have shape \(3,\), one per variable; received \(2,\)"),
     "one": (0, r"observed must have shape \(3,\)"),
     "none": ([], r"observed must have shape \(3,\)"),
     "out of range": ([0, 1, 2], r"observed\[2\] is 2; variable 2 has labels 0 \.\. 1 \(-1 = hidden\)"),
     "below -1": ([0, -2, 1], r"observed\[1\] is -2"),
-    "float": ([0.0, 1.0, 1.0], "observed must be integers .* got dtype float64"),
+    "float": ([0.0, 1.0, 1.0], "observed must be integers .* received dtype float64"),
     "text": (["a", "b", "c"], "observed must be integers"),
-    "None in it": ([None, 0, 1], "observed must be integers .* got dtype object"),
+    "None in it": ([None, 0, 1], "observed must be integers .* received dtype object"),
     "ragged": ([[0], [1, 2], [1]], r"observed must be \(3,\) integers"),
     "a dictionary": ({0: 1}, r"observed must have shape \(3,\)"),
     "empty set": (np.array([[1, 1], [0, 0], [1, 1]], dtype=bool), r"observed\[1\] allows no label"),
@@ -236,13 +239,13 @@ def test_observed_with_mixed_label_counts():
 
 @pytest.mark.parametrize("dtype", ["float16", "int64", "complex128", "foo", None, 3, object])
 def test_dtype(dtype):
-    one_error(lambda: bf.infer(zeros(CHAIN), "exact", dtype=dtype), "dtype must be 'float32' or 'float64', got")
+    one_error(lambda: bf.infer(zeros(CHAIN), "exact", dtype=dtype), "dtype must be 'float32' or 'float64', received")
 
 
 def test_theta():
     for theta in (np.zeros((3, 2)), None, CHAIN):
-        one_error(lambda theta=theta: bf.infer(theta, "exact"), "theta must be Potentials, got")
-        one_error(lambda theta=theta: bf.find_map(theta), "theta must be Potentials, got")
+        one_error(lambda theta=theta: bf.infer(theta, "exact"), "theta must be Potentials, received")
+        one_error(lambda theta=theta: bf.find_map(theta), "theta must be Potentials, received")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,9 @@ def read_groups(graph: Graph, factors: Any, n_examples: int | None) -> tuple[tor
     groups = [each for each in given if not isinstance(each, Kernel)]
     if len(groups) != len(graph.groups) and (groups or graph.n_factors):
         names = ", ".join(f"{span.name or 'factors'} ({span.n_factors})" for span in graph.groups)
-        raise InputError(f"factors must hold {len(graph.groups)} groups, those of the graph: {names}; got {len(groups)}.")
+        raise InputError(
+            f"factors must hold {len(graph.groups)} groups, those of the graph: {names}; received {len(groups)}."
+        )
     spans = zip(groups, graph.groups if groups else (), strict=True)
     read: list[Any] = [_Reader(group, span, k, n_examples) for k, (group, span) in enumerate(spans)]
     read += [_KernelReader(each, graph, k, n_examples) for k, each in enumerate(given) if isinstance(each, Kernel)]
@@ -64,7 +66,9 @@ class _Reader:
         self.scales = None if scales is None else _floats(scales, f"{self.what}.scales")
         self.fixed = self.scales is None or bool(group.fixed_scales) or not self.scales.requires_grad
         if not self.tied and self._one(self.tables, len(span.shape) + 1).shape != (span.n_factors, *span.shape):
-            raise InputError(f"{self.what} must have shape {(span.n_factors, *span.shape)}, got {tuple(self.tables.shape)}.")
+            raise InputError(
+                f"{self.what} must have shape {(span.n_factors, *span.shape)}, received {tuple(self.tables.shape)}."
+            )
 
     def kind(self, example: int) -> Group:
         """Return the group of one example, checked."""
@@ -168,9 +172,9 @@ def _floats(values: Any, what: str) -> torch.Tensor:
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(values)
     if not isinstance(values, torch.Tensor):
-        raise InputError(f"{what} must be a torch.Tensor, got {type(values).__name__}.")
+        raise InputError(f"{what} must be a torch.Tensor, received {type(values).__name__}.")
     if values.dtype not in (torch.float32, torch.float64):
-        raise InputError(f"{what} must be float32 or float64, got {values.dtype}; call .float() on it.")
+        raise InputError(f"{what} must be float32 or float64, received {values.dtype}; call .float() on it.")
     return values
 
 

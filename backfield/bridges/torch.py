@@ -165,7 +165,7 @@ class CRFLayer(torch.nn.Module):
             The sum over the batch, the mean per example, or one value for each example.
         """
         if reduction not in ("sum", "mean", "none"):
-            raise InputError(f"reduction must be 'sum', 'mean' or 'none', got {reduction!r}.")
+            raise InputError(f"reduction must be 'sum', 'mean' or 'none', received {reduction!r}.")
         objective, setting = self._objective(loss)
         batch, tensors = self._batch(unary, factors)
         known = zip(batch.tables.graphs, batch.each(labels, "labels"), strict=True)
@@ -287,7 +287,7 @@ class CRFLayer(torch.nn.Module):
             return self._one(graph, unary, factors, 0)
         if shape[1:] not in ones or shape[0] == 0:
             wanted = " or ".join(str(one) for one in ones)
-            raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; got {shape}.")
+            raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; received {shape}.")
         graph = self._without_edges(graph) if are_kernels(factors) else graph
         counted = Tables([graph] * shape[0], [shape[0]], self.n_jobs)
         if are_groups(factors):
@@ -345,7 +345,9 @@ class CRFLayer(torch.nn.Module):
         try:
             rows, columns = (int(each) for each in given)
         except (TypeError, ValueError) as error:
-            raise InputError(f"CRFLayer needs a Graph, a shape (H, W), a list of them or None; got {given!r}.") from error
+            raise InputError(
+                f"CRFLayer needs a Graph, a shape (H, W), a list of them or None; received {given!r}."
+            ) from error
         if self.n_labels is None:
             raise InputError("CRFLayer needs n_labels together with a shape.")
         return self._grid(rows, columns, self.n_labels)
@@ -359,7 +361,7 @@ class CRFLayer(torch.nn.Module):
         shape = tuple(getattr(unary, "shape", ()))
         if len(shape) not in (3, 4) or 0 in shape or (self.n_labels is not None and shape[-1] != self.n_labels):
             count = "L" if self.n_labels is None else self.n_labels
-            raise InputError(f"unary must have shape (H, W, {count}) or (B, H, W, {count}); got {shape}.")
+            raise InputError(f"unary must have shape (H, W, {count}) or (B, H, W, {count}); received {shape}.")
         return self._grid(*shape[-3:])
 
     def _narrowed(self, batch: _Batch, targets: list[Target], observed: Any, weights: Any) -> list[Target]:
@@ -434,7 +436,7 @@ class _Batch:
                 if self.listed
                 else f"have {len(graphs)} examples, as unary has"
             )
-            raise InputError(f"{what} must {wanted}; got {len(values)}.")
+            raise InputError(f"{what} must {wanted}; received {len(values)}.")
         return [_per_variable(*three) for three in zip(graphs, self.one_shapes(), values, strict=True)]
 
 
@@ -453,9 +455,9 @@ def _per_variable(graph: Graph, unary_shape: Any, values: Any) -> Any:
 
 def _tensor(value: Any, what: str) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
-        raise InputError(f"{what} must be a torch.Tensor, got {type(value).__name__}.")
+        raise InputError(f"{what} must be a torch.Tensor, received {type(value).__name__}.")
     if value.dtype not in (torch.float32, torch.float64):
-        raise InputError(f"{what} must be float32 or float64, got {value.dtype}; call .float() on it.")
+        raise InputError(f"{what} must be float32 or float64, received {value.dtype}; call .float() on it.")
     return value
 
 
@@ -471,7 +473,7 @@ def _expanded(graph: Graph, factors: Any, unary: torch.Tensor, batch: tuple[int,
         return factors if tuple(factors.shape) == wanted else factors.expand(wanted)
     more = ", or one more axis in front" if batch else ""
     got = tuple(factors.shape)
-    raise InputError(f"factors must have shape {shape}, or {shape[1:]} for one table everywhere{more}; got {got}.")
+    raise InputError(f"factors must have shape {shape}, or {shape[1:]} for one table everywhere{more}; received {got}.")
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ def ridge(l2: str | None) -> float | str | None:
     try:
         return l2 if l2 in (None, "auto") else float(l2)
     except ValueError:
-        raise InputError(f"--l2 takes a number or auto, got {l2!r}.") from None
+        raise InputError(f"--l2 takes a number or auto, received {l2!r}.") from None
 
 
 def load_model(path: Path) -> tuple[Any, Preprocessing | None]:

@@ -112,7 +112,7 @@ def _test_data(train: Data, test: Path | None, share: float, seed: int) -> tuple
 
     if test is None:
         if not 0 < share < 1:
-            raise InputError(f"--held-out takes a share between 0 and 1, got {share}.")
+            raise InputError(f"--held-out takes a share between 0 and 1, received {share}.")
         count = round(share * len(train))
         if not 0 < count < len(train):
             raise InputError(

@@ -253,7 +253,7 @@ def _hold_out(data: Data, validation: str | None, seed: int, positive: int | Non
         check_classes(other, classes_of(data))
         return data, other
     if not 0 < share < 1:
-        raise InputError(f"--validation takes a share between 0 and 1, or data, got {validation}.")
+        raise InputError(f"--validation takes a share between 0 and 1, or data, received {validation}.")
     count = round(share * len(data))
     if not 0 < count < len(data):
         raise InputError(f"--validation {validation} of {len(data)} {data.unit[0]}s leaves nothing on one side.")

@@ -57,7 +57,7 @@ def checked_parameter(algorithm: str, name: str, value: Any) -> Any:
     try:
         value = bool(int(value)) if kind is bool else kind(value)
     except (TypeError, ValueError):
-        raise InputError(f"the parameter {name} must be of type {kind.__name__}, got {value!r}.") from None
+        raise InputError(f"the parameter {name} must be of type {kind.__name__}, received {value!r}.") from None
     _refuse_absent(name, value)
     return value
 
@@ -70,9 +70,9 @@ def _refuse_absent(name: str, value: Any) -> None:
     if name == "linesearch" and value not in ("MoreThuente", "StrongBacktracking"):
         raise InputError(f"linesearch={value!r} is not here; the search is for strong Wolfe conditions ('MoreThuente').")
     if isinstance(value, float) and not 0 <= value < float("inf"):
-        raise InputError(f"the parameter {name} must be a finite number >= 0, got {value!r}.")
+        raise InputError(f"the parameter {name} must be a finite number >= 0, received {value!r}.")
     if name in ("max_iterations", "num_memories", "period", "max_linesearch") and value < (name != "max_iterations"):
-        raise InputError(f"the parameter {name} is a number of iterations or steps, got {value}.")
+        raise InputError(f"the parameter {name} is a number of iterations or steps, received {value}.")
 
 
 def estimator(algorithm: str, params: dict[str, Any], n_positions: int) -> ChainCRF:

@@ -84,7 +84,7 @@ class SampleCodec:
         """Return the arrays of a sample and of its graph."""
         graph = x.graph
         if not isinstance(graph, Graph):
-            raise InputError(f"a backfield.Sample with a Graph is needed, got {type(graph).__name__}.")
+            raise InputError(f"a backfield.Sample with a Graph is needed, received {type(graph).__name__}.")
         out: Arrays = {"graph_labels": np.asarray(graph.labels)}
         if graph.lattice is not None:
             out["graph_shape"] = np.asarray(graph.shape, dtype=np.int64)
@@ -138,7 +138,7 @@ def encode_labels(y: Any) -> Arrays:
     if labels.dtype.kind == "U":
         return {"label_texts": encode_text(labels.tolist())}
     if labels.dtype.kind not in "biu":
-        raise InputError(f"labels must be whole numbers, texts or masks, got {labels.dtype}.")
+        raise InputError(f"labels must be whole numbers, texts or masks, received {labels.dtype}.")
     return {"labels": labels if labels.dtype == bool else labels.astype(np.int32)}
 
 
@@ -175,7 +175,7 @@ def numbers(value: Any) -> np.ndarray:
     """Return an array of numbers; others cannot be packed."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise InputError(f"only arrays of numbers can be packed, got dtype {array.dtype}.")
+        raise InputError(f"only arrays of numbers can be packed, received dtype {array.dtype}.")
     return array
 
 

@@ -43,7 +43,7 @@ class ImageFolder(Format):
     def with_positive(self, positive: int) -> ImageFolder:
         """Return the format with such masks."""
         if not 0 <= positive < 65536:
-            raise InputError(f"--positive must be a number that masks hold, 0 .. 65535, got {positive}.")
+            raise InputError(f"--positive must be a number that masks hold, 0 .. 65535, received {positive}.")
         return ImageFolder(positive)
 
     def holds(self, path: Path) -> bool:
@@ -165,7 +165,9 @@ class ColumnFile(Format):
     def choose(self, data: Data, features: str | None, edges: str | None) -> Preprocessing:
         """Choose windows around each token; with ``features`` "words", the forms of words, too."""
         if features not in (None, "windows", "words") or edges is not None:
-            raise InputError(f"features of tokens are windows or words, and they have no edges; got {features or edges!r}.")
+            raise InputError(
+                f"features of tokens are windows or words, and they have no edges; received {features or edges!r}."
+            )
         count = len(data.inputs[0][0])
         templates = [[list(at) for at in template] for template in window_template(count)]
         return Preprocessing(self.name, "words" if features == "words" else "", templates=templates, n_columns=count)

@@ -40,7 +40,7 @@ class NeighbourMeans(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
         out = []
         for number, x in enumerate(X):
             if not isinstance(x, Sample):
-                raise InputError(f"example {number}: NeighbourMeans needs backfield.Sample, got {type(x).__name__}.")
+                raise InputError(f"example {number}: NeighbourMeans needs backfield.Sample, received {type(x).__name__}.")
             out.append(dataclasses.replace(x, node_features=neighbour_means(x.graph, x.node_features, self.hops)))
         return out
 
@@ -51,10 +51,10 @@ def neighbour_means(graph: Graph, features: Any, hops: int = 1) -> Any:
     Neighbours are variables that share a factor, as often as they do.
     """
     if isinstance(hops, bool) or not isinstance(hops, int | np.integer) or hops < 1:
-        raise InputError(f"hops must be a whole number >= 1, got {hops!r}.")
+        raise InputError(f"hops must be a whole number >= 1, received {hops!r}.")
     rows = features.tocsr() if issparse(features) else np.asarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[0] != graph.n_variables:
-        raise InputError(f"features must have shape ({graph.n_variables}, F), got {rows.shape}.")
+        raise InputError(f"features must have shape ({graph.n_variables}, F), received {rows.shape}.")
     parts, mean = [rows], _averaging(graph)
     for _ in range(hops):
         parts.append(mean @ parts[-1])

@@ -75,7 +75,7 @@ class Output:
     def _check_path(self, path: Path) -> None:
         target = check_output(path)
         if path.suffix not in (".npy", ".zarr"):
-            raise InputError(f"predictions are written by parts to an .npy or a .zarr, got {path}.")
+            raise InputError(f"predictions are written by parts to an .npy or a .zarr, received {path}.")
         if path.suffix == ".zarr":
             _zarr()
             if target.exists():

@@ -41,11 +41,11 @@ class Sample:
 
     def __post_init__(self) -> None:
         if not isinstance(self.graph, Graph):
-            raise InputError(f"a Sample needs a backfield.Graph, got {type(self.graph).__name__}.")
+            raise InputError(f"a Sample needs a backfield.Graph, received {type(self.graph).__name__}.")
         for key, count, what in _lengths(self.graph):
             value = getattr(self, key)
             if value is not None and _length(value) != count:
-                raise InputError(f"{key} of a Sample needs one entry for each of {count} {what}, got {_length(value)}.")
+                raise InputError(f"{key} of a Sample needs one entry for each of {count} {what}, received {_length(value)}.")
 
 
 def _lengths(graph: Graph) -> list[tuple[str, int, str]]:
@@ -59,7 +59,7 @@ def _length(value: Any) -> int:
     if hasattr(value, "shape") and len(value.shape):
         return int(value.shape[0])
     if not hasattr(value, "__len__") or hasattr(value, "shape"):
-        raise InputError(f"a Sample takes arrays or lists, got {type(value).__name__}.")
+        raise InputError(f"a Sample takes arrays or lists, received {type(value).__name__}.")
     return len(value)
 
 

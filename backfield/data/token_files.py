@@ -80,11 +80,11 @@ def _blocks(path: Path, keep: bool = False) -> list[list[list[str] | None]]:
         row = line.split("\t")
         if line.startswith("#") or not row[0].isdigit():
             if not line.startswith("#") and not row[0].replace("-", "").replace(".", "").isdigit():
-                raise InputError(f"{path} line {number}: the first column is the number of the word, got {row[0]!r}.")
+                raise InputError(f"{path} line {number}: the first column is the number of the word, received {row[0]!r}.")
             out[-1].append([line] if keep else None)
             continue
         if len(row) != _COLUMNS:
-            raise InputError(f"{path} line {number}: got {len(row)} columns, {_COLUMNS} apart by tabs are needed.")
+            raise InputError(f"{path} line {number}: received {len(row)} columns, {_COLUMNS} apart by tabs are needed.")
         out[-1].append(row)
     return out if out[-1] else out[:-1]
 
@@ -184,7 +184,7 @@ def _token(token: Any, where: str) -> Any:
         return tuple(token)
     if isinstance(token, dict):
         return token
-    raise InputError(f"{where}: a token is a text, a list of texts or a dict of features, got {token!r}.")
+    raise InputError(f"{where}: a token is a text, a list of texts or a dict of features, received {token!r}.")
 
 
 def _labels(content: dict[str, Any], count: int, where: str) -> np.ndarray:
@@ -193,5 +193,5 @@ def _labels(content: dict[str, Any], count: int, where: str) -> np.ndarray:
         raise InputError(f"{where}: has {count} tokens and {len(labels)} labels.")
     for label in labels:
         if label is not None and not isinstance(label, str):
-            raise InputError(f"{where}: a label is a text or null (hidden), got {label!r}.")
+            raise InputError(f"{where}: a label is a text or null (hidden), received {label!r}.")
     return np.array([label or "" for label in labels])

@@ -75,7 +75,7 @@ def checked_size(tile: Any, n_axes: int) -> tuple[int, ...]:
     if len(sizes) != n_axes or any(
         isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes
     ):
-        raise InputError(f"tile must be a whole number of pixels >= 1, or {n_axes} of them; got {tile!r}.")
+        raise InputError(f"tile must be a whole number of pixels >= 1, or {n_axes} of them; received {tile!r}.")
     return tuple(int(size) for size in sizes)
 
 
@@ -84,7 +84,7 @@ def shape_of(x: Any, what: str) -> tuple[int, ...]:
     try:
         shape = tuple(int(n) for n in (x.shape if hasattr(x, "shape") else np.shape(x)))
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what} must be an array, got {type(x).__name__}.") from error
+        raise InputError(f"{what} must be an array, received {type(x).__name__}.") from error
     return shape
 
 

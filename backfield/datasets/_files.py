@@ -64,7 +64,7 @@ def read_mask(path: str | Path) -> np.ndarray:
     """Return the (H, W) numbers of a mask file as they are stored: classes, not colours."""
     picture = open_picture(path)
     if picture.mode not in ("L", "P", "1", "I", "I;16"):
-        raise InputError(f"{path}: a mask has one number per pixel, got an image of mode {picture.mode}.")
+        raise InputError(f"{path}: a mask has one number per pixel, received an image of mode {picture.mode}.")
     return np.asarray(picture)
 
 

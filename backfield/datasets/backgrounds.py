@@ -53,7 +53,7 @@ def _pair(path: Path) -> tuple[np.ndarray, np.ndarray]:
     same_size(image, regions, path, region_path)
     wrong = (regions >= len(CLASSES)) & (regions != 255)
     if wrong.any():
-        raise InputError(f"{region_path}: classes are 0 .. 7 or 255 (unknown), got {regions[wrong].max()}.")
+        raise InputError(f"{region_path}: classes are 0 .. 7 or 255 (unknown), received {regions[wrong].max()}.")
     labels = regions.astype(np.int32)
     labels[labels == 255] = -1
     return image, labels

@@ -61,8 +61,8 @@ def noisy(x: Any, n: float, seed: Any) -> np.ndarray:
     """
     x = np.asarray(x)
     if not np.isin(x, (0, 1)).all():
-        raise InputError("noise is for binary images; got values other than 0 and 1.")
+        raise InputError("noise is for binary images; received values other than 0 and 1.")
     if not (isinstance(n, Real) and 0 < n < np.inf):
-        raise InputError(f"the noise level n must be a positive number, got {n!r}.")
+        raise InputError(f"the noise level n must be a positive number, received {n!r}.")
     flip = np.random.default_rng(seed).random(x.shape) ** n
     return np.where(x == 1, 1 - flip, flip).astype(np.float32)

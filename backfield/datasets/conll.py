@@ -49,7 +49,7 @@ def read_columns(path: str | Path, n_columns: int | None = None) -> list[list[To
             n_columns, where = len(token), f" as on line {number}"
         if len(token) != n_columns:
             columns = "1 column" if len(token) == 1 else f"{len(token)} columns"
-            raise InputError(f"{path} line {number}: got {columns}, {n_columns} are needed{where}.")
+            raise InputError(f"{path} line {number}: received {columns}, {n_columns} are needed{where}.")
         sentences[-1].append(tuple(map(sys.intern, token)))
     sentences = [sentence for sentence in sentences if sentence and sentence[0][0] != "-DOCSTART-"]
     if not sentences:

@@ -45,7 +45,7 @@ def denoising(n_images: int, size: int = 100, seed: int = 0, sd: float = 10.0, c
     # [L13] does not say what lies outside the image: here it is continued as on a torus, so that y is alike everywhere.
     _positive(n_images=n_images, size=size)
     if not (isinstance(sd, Real) and 0 < sd < np.inf):
-        raise InputError(f"sd must be a positive number, got {sd!r}.")
+        raise InputError(f"sd must be a positive number, received {sd!r}.")
     data = Denoising([], [], [], [])
     for k in range(n_images):
         rng = np.random.default_rng((seed, k))
@@ -133,11 +133,11 @@ def add_noise(mask: np.ndarray, noise: str, seed: int | tuple[int, ...]) -> np.n
         mean, sd = np.moveaxis(np.array(BIMODAL)[mask, rng.integers(2, size=mask.shape)], -1, 0)
         values = mean + sd * rng.standard_normal(mask.shape)
     else:
-        raise InputError(f"noise is 'gaussian' or 'bimodal', got {noise!r}.")
+        raise InputError(f"noise is 'gaussian' or 'bimodal', received {noise!r}.")
     return values[..., None].astype(np.float32)
 
 
 def _positive(**numbers: int) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{name} must be a positive integer, got {value!r}.")
+            raise InputError(f"{name} must be a positive integer, received {value!r}.")

@@ -39,7 +39,7 @@ class Network(Energy, name="network"):
     def bind(self) -> NetworkEnergy:
         """Return the energy of a copy of the module, checked."""
         if not is_module(self.module):
-            raise InputError(f"network needs a torch.nn.Module: bf.Network(module); got {self.module!r}.")
+            raise InputError(f"network needs a torch.nn.Module: bf.Network(module); received {self.module!r}.")
         return NetworkEnergy(self.module)
 
 
@@ -109,7 +109,8 @@ class NetworkEnergy(Energy):
         wanted = {key.removeprefix("shape."): tuple(a.tolist()) for key, a in arrays.items() if key.startswith("shape.")}
         if import_path(module) != path or found != wanted:
             raise InputError(
-                f"the model holds a network of the class {path} with parameters {wanted}; got a {import_path(module)} with "
+                f"the model holds a network of the class {path} with parameters {wanted}; received a "
+                f"{import_path(module)} with "
                 f"{found}."
             )
         energy = cls(module)
@@ -149,7 +150,7 @@ class NetworkEnergy(Energy):
         import torch
 
         if not isinstance(features, np.ndarray):
-            raise InputError("a network needs dense features; got a sparse matrix.")
+            raise InputError("a network needs dense features; received a sparse matrix.")
         local = self._local
         last = getattr(local, "last", None)
         if last is not None and last[0] is features and np.array_equal(last[1], w):
@@ -163,7 +164,7 @@ class NetworkEnergy(Energy):
         wanted = (*features.shape[:-1], n_outputs)
         if not isinstance(out, torch.Tensor) or tuple(out.shape) != wanted or out.dtype != dtype:
             got = f"{tuple(out.shape)} {out.dtype}" if isinstance(out, torch.Tensor) else type(out).__name__
-            raise InputError(f"{self!r} must turn features {features.shape} into {wanted} of {dtype}; got {got}.")
+            raise InputError(f"{self!r} must turn features {features.shape} into {wanted} of {dtype}; received {got}.")
         local.last = (features, w.copy(), out)
         return out
 

@@ -50,5 +50,5 @@ class PlusMinus(Energy, name="plus_minus"):
 
 def _code(n_outputs: int) -> np.ndarray:
     if n_outputs not in _CODES:
-        raise InputError(f"plus_minus codes binary labels as -1 and +1, alone or in pairs; got a table of {n_outputs}.")
+        raise InputError(f"plus_minus codes binary labels as -1 and +1, alone or in pairs; received a table of {n_outputs}.")
     return _CODES[n_outputs]

@@ -49,5 +49,5 @@ def _diagonal(n_outputs: int) -> slice:
     """Return the entries of a table of pairs whose labels agree."""
     n_labels = math.isqrt(n_outputs)
     if n_labels < 2 or n_labels * n_labels != n_outputs:
-        raise InputError(f"potts joins pairs of variables with the same labels; got a table of {n_outputs} entries.")
+        raise InputError(f"potts joins pairs of variables with the same labels; received a table of {n_outputs} entries.")
     return slice(0, n_outputs, n_labels + 1)

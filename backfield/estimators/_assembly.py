@@ -118,7 +118,7 @@ class Survey:
                 raise InputError(f"{here}; earlier ones have {_words(before)}.")
         count = max(found, default=-1) + 1
         if kind == "node" and sorted(found) != list(range(count)):
-            raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, got {sorted(found)}.")
+            raise InputError(f"{kind} types must be numbered 0 .. {count - 1} without gaps, received {sorted(found)}.")
         first = [next(iter(found[each])) if each in found else None for each in range(count)]
         return [block if block is not None else _absent(first) for block in first]
 
@@ -363,7 +363,7 @@ class Assembler:
         """Return the sizes of the variables for balanced classes."""
         class_weight = self.settings.params["class_weight"]
         if class_weight != "balanced":
-            raise InputError(f"class_weight must be None, 'balanced' or a dict, got {class_weight!r}.")
+            raise InputError(f"class_weight must be None, 'balanced' or a dict, received {class_weight!r}.")
         if weights is not None and len(weights) != graph.n_variables:
             raise InputError("class_weight='balanced' takes weights per variable (n,), their sizes, not per label.")
         return np.ones(graph.n_variables) if weights is None else weights
@@ -373,10 +373,12 @@ class Assembler:
         if class_weight is None:
             return weights
         if not isinstance(class_weight, dict):
-            raise InputError(f"class_weight must be None, 'balanced' or a dict {{class: weight}}, got {class_weight!r}.")
+            raise InputError(
+                f"class_weight must be None, 'balanced' or a dict {{class: weight}}, received {class_weight!r}."
+            )
         per_class = np.array([float(class_weight.get(c, 1.0)) for c in self.learned.classes.values.tolist()])
         if not (per_class.min() >= 0 and per_class.max() > 0 and np.isfinite(per_class).all()):
-            raise InputError(f"class_weight must hold finite numbers >= 0, not all zero; got {class_weight!r}.")
+            raise InputError(f"class_weight must hold finite numbers >= 0, not all zero; received {class_weight!r}.")
         each = np.tile(per_class, graph.n_variables)
         if weights is None:
             return each

@@ -69,7 +69,9 @@ def _outputs(sample: Instance, graph: Graph) -> np.ndarray | None:
         return None
     outputs = np.asarray(sample.outputs)
     if outputs.shape != (graph.n_variables,) or outputs.dtype != bool:
-        raise InputError(f"outputs must be ({graph.n_variables},) booleans, got {outputs.dtype} of shape {outputs.shape}.")
+        raise InputError(
+            f"outputs must be ({graph.n_variables},) booleans, received {outputs.dtype} of shape {outputs.shape}."
+        )
     return outputs
 
 

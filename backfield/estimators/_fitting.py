@@ -175,7 +175,7 @@ def start_weights(settings: Settings, ready: Preparation) -> np.ndarray:
     if not isinstance(start, str):
         given = np.asarray(start, dtype=np.float64)  # the settings are checked: numbers
         if given.shape != w.shape or not np.isfinite(given).all():
-            raise InputError(f"start must be {len(w)} finite weights, as weights_ of such a model; got {given.shape}.")
+            raise InputError(f"start must be {len(w)} finite weights, as weights_ of such a model; received {given.shape}.")
         return given.copy()
     if settings.learner.own_start or layout.uncoupled(w).any():  # a network starts from what it is
         return w
@@ -251,7 +251,7 @@ def _training_data(X: Any, y: Any) -> tuple[Any, Any]:
     if len(X) == 0:
         raise InputError("there are no examples to learn from.")
     if len(y) != len(X):
-        raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+        raise InputError(f"received {len(X)} examples but {len(y)} labelings.")
     return X, y
 
 

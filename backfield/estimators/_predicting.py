@@ -134,7 +134,7 @@ def _count_right(truth: np.ndarray, found: np.ndarray) -> tuple[int, int]:
         known = truth >= 0
         return int((found[known] == truth[known]).sum()), int(known.sum())
     if truth.dtype != bool or found.ndim != 1:
-        raise InputError(f"score needs labels or sets of labels, got {truth.dtype} of shape {truth.shape}.")
+        raise InputError(f"score needs labels or sets of labels, received {truth.dtype} of shape {truth.shape}.")
     known = np.logical_not(truth.all(axis=1))
     return int(truth[np.arange(len(found)), found][known].sum()), int(known.sum())
 

@@ -175,7 +175,7 @@ class Settings:
         learner = part_of("learner", self.params["learner"])
         l1 = self.params["l1"]
         if isinstance(l1, bool) or not isinstance(l1, int | float | np.number) or not 0 <= l1 < math.inf:
-            raise InputError(f"l1 must be a finite number >= 0, got {l1!r}.")
+            raise InputError(f"l1 must be a finite number >= 0, received {l1!r}.")
         return _with_l1(learner, float(l1)) if l1 else learner
 
     @property
@@ -261,5 +261,7 @@ def changed_part(key: str, value: Any, changes: dict[str, Any]) -> Any:
 def _with_l1(learner: Any, l1: float) -> OWLQN:
     """Return OWL-QN with the parameters of L-BFGS."""
     if type(learner) is not LBFGS:
-        raise InputError(f"l1={l1:g} needs the learner 'lbfgs', got {learner!r}; owlqn takes its own l1, others have none.")
+        raise InputError(
+            f"l1={l1:g} needs the learner 'lbfgs', received {learner!r}; owlqn takes its own l1, others have none."
+        )
     return OWLQN(l1, learner.max_iter, learner.tol, learner.history, learner.max_evaluations, learner.patience)

@@ -42,7 +42,7 @@ def labelled_crops(settings: Settings, X: Any, y: Any, sample_weight: Any, tile:
         X, y = [X], [y]
     X, y = checked_sequence(X, "X"), checked_sequence(y, "y")
     if len(X) != len(y):
-        raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+        raise InputError(f"received {len(X)} examples but {len(y)} labelings.")
     weight = checked_sample_weight(sample_weight, len(X))
     found = Crops([], [], np.zeros(0))
     counts = []

@@ -453,7 +453,7 @@ dtype, n_jobs, random_state, verbose, l1
             raise InputError("score needs labels: y, or a folder that was packed with labels.")
         X, y = checked_sequence(X, "X"), checked_sequence(y, "y")
         if len(X) != len(y):
-            raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+            raise InputError(f"received {len(X)} examples but {len(y)} labelings.")
         weight = checked_sample_weight(sample_weight, len(y))
         counts = np.array(list(self._stream(predictor.scored, mapped(_pair, X, y))), dtype=np.float64).reshape(-1, 2)
         right, total = weight @ counts

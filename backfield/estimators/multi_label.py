@@ -105,14 +105,14 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
         scores = self._scores(X)
         known = None if given is None else checked_labels(given)
         if known is not None and known.shape != scores.shape:
-            raise InputError(f"given must have shape {scores.shape}, got {known.shape}.")
+            raise InputError(f"given must have shape {scores.shape}, received {known.shape}.")
         return np.clip(self.tree_.sums(scores, self._couplings, known).labels, 0.0, 1.0)
 
     def log_likelihood(self, X: Any, Y: Any) -> np.ndarray:
         """Return log p(known labels | x) of each row."""
         scores, labels = self._scores(X), checked_labels(Y)
         if labels.shape != scores.shape:
-            raise InputError(f"Y must have shape {scores.shape}, got {labels.shape}.")
+            raise InputError(f"Y must have shape {scores.shape}, received {labels.shape}.")
         free = self.tree_.sums(scores, self._couplings).log_z
         return self.tree_.sums(scores, self._couplings, labels).log_z - free
 
@@ -150,7 +150,7 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
 
     def _check_decoder(self) -> None:
         if self.decoder not in ("max_marginal", "map"):
-            raise InputError(f"decoder must be 'max_marginal' or 'map', got {self.decoder!r}.")
+            raise InputError(f"decoder must be 'max_marginal' or 'map', received {self.decoder!r}.")
 
     def __sklearn_tags__(self) -> Any:
         """Declare several labels per row, and sparse features."""
@@ -165,7 +165,7 @@ def checked_labels(Y: Any) -> np.ndarray:
     """Return labels (n, K) as 0, 1 and -1 = not known."""
     values = np.asarray(Y.toarray() if issparse(Y) else Y)
     if values.ndim != 2 or values.shape[1] == 0 or values.dtype.kind not in "biuf":
-        raise InputError(f"Y must be numbers of shape (n, K), got {values.dtype} of shape {values.shape}.")
+        raise InputError(f"Y must be numbers of shape (n, K), received {values.dtype} of shape {values.shape}.")
     labels = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
     strange = np.argwhere(~np.isin(labels, (-1, 0, 1)))
     if len(strange):
@@ -187,7 +187,7 @@ def _ridge(l2: Any, n_known: int) -> float:
     if isinstance(l2, str) and l2 == "auto":
         return 0.5 / n_known
     if isinstance(l2, bool) or not isinstance(l2, int | float | np.number) or not 0 <= l2 < math.inf:
-        raise InputError(f"l2 must be 'auto' or a finite number >= 0, got {l2!r}.")
+        raise InputError(f"l2 must be 'auto' or a finite number >= 0, received {l2!r}.")
     return float(l2)
 
 
@@ -205,7 +205,7 @@ def _chosen_pairs(pairs: Any, labels: np.ndarray) -> np.ndarray:
     if not isinstance(pairs, str):
         return checked_pairs(pairs, count)
     if pairs not in ("auto", "all", "tree", "none"):
-        raise InputError(f"pairs must be 'auto', 'all', 'tree', 'none' or a list of pairs, got {pairs!r}.")
+        raise InputError(f"pairs must be 'auto', 'all', 'tree', 'none' or a list of pairs, received {pairs!r}.")
     if pairs == "none":
         return np.empty((0, 2), dtype=np.int64)
     if pairs == "all" or (pairs == "auto" and count <= ALL_PAIRS):

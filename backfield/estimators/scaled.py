@@ -85,5 +85,5 @@ def _rows(x: Any, number: int) -> Any:
     array = np.asarray(features)
     if array.dtype.kind not in "biuf" or array.ndim < 2:
         got = f"{array.dtype} of shape {array.shape}"
-        raise InputError(f"example {number}: Scaled needs arrays of numbers with features as last axis, got {got}.")
+        raise InputError(f"example {number}: Scaled needs arrays of numbers with features as last axis, received {got}.")
     return array.reshape(-1, array.shape[-1])

@@ -31,7 +31,9 @@ def box_labels(shape: Any, boxes: Any, regions: Any = None, background: int = 0)
     table = np.asarray(boxes)
     table = table.reshape(-1, 4) if table.size in (0, 4) else table
     if table.ndim != 2 or table.shape[1] != 4 or (table.size and table.dtype.kind not in "iu"):
-        raise InputError(f"boxes must be rows of whole numbers (top, left, bottom, right), got shape {np.shape(boxes)}.")
+        raise InputError(
+            f"boxes must be rows of whole numbers (top, left, bottom, right), received shape {np.shape(boxes)}."
+        )
     inside = np.zeros((height, width), dtype=bool)
     for number, box in enumerate(table):
         top, left, bottom, right = (int(side) for side in box)
@@ -45,7 +47,9 @@ def box_labels(shape: Any, boxes: Any, regions: Any = None, background: int = 0)
         return np.where(inside, -1, background).astype(np.int64)
     parts = np.asarray(regions)
     if parts.shape != inside.shape or parts.dtype.kind not in "iu" or parts.min() < 0:
-        raise InputError(f"regions must be ({height}, {width}) integers >= 0, got {parts.dtype} of shape {parts.shape}.")
+        raise InputError(
+            f"regions must be ({height}, {width}) integers >= 0, received {parts.dtype} of shape {parts.shape}."
+        )
     size, covered = (np.bincount(parts.ravel(), values, int(parts.max()) + 1) for values in (None, inside.ravel()))
     return np.where(2 * covered >= size, -1, background).astype(np.int64)
 
@@ -61,5 +65,5 @@ def box_of(mask: Any) -> tuple[int, int, int, int]:
 def _checked_shape(shape: Any) -> tuple[int, int]:
     sides = tuple(shape)
     if len(sides) < 2 or any(int(side) != side or side < 1 for side in sides[:2]):
-        raise InputError(f"shape must be (height, width), two whole numbers >= 1; got {shape!r}.")
+        raise InputError(f"shape must be (height, width), two whole numbers >= 1; received {shape!r}.")
     return int(sides[0]), int(sides[1])

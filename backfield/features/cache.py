@@ -119,7 +119,7 @@ def _each(transform_one: Callable[[Any], Any], images: Sequence[Any], progress: 
 def checked_list(images: Any) -> Sequence[Any]:
     """Refuse what is not a list of images, such as one image where a list of them is needed."""
     if isinstance(images, np.ndarray) and images.ndim < 4 and images.dtype != object:
-        raise InputError(f"got one array of shape {images.shape}; a list of images is needed, or use transform_one.")
+        raise InputError(f"received one array of shape {images.shape}; a list of images is needed, or use transform_one.")
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or not hasattr(images, "__getitem__"):
-        raise InputError(f"got {type(images).__name__}; a list of images is needed.")
+        raise InputError(f"received {type(images).__name__}; a list of images is needed.")
     return images

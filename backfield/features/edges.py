@@ -112,23 +112,23 @@ class EdgeFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def _check(self) -> None:
         kinds = self.kinds
         if isinstance(kinds, str) or not kinds or len(set(kinds)) != len(kinds) or not set(kinds) <= set(KINDS):
-            raise InputError(f"kinds are some of {', '.join(KINDS)}, each once, got {kinds!r}.")
+            raise InputError(f"kinds are some of {', '.join(KINDS)}, each once, received {kinds!r}.")
         if self.spacing not in ("linear", "quantile"):
-            raise InputError(f"spacing is 'linear' or 'quantile', got {self.spacing!r}.")
+            raise InputError(f"spacing is 'linear' or 'quantile', received {self.spacing!r}.")
         cuts = self.thresholds
         if cuts is None:
             return
         if isinstance(cuts, int | np.integer) and not isinstance(cuts, bool):
             if cuts < 1:
-                raise InputError(f"at least one threshold is needed, got {cuts}.")
+                raise InputError(f"at least one threshold is needed, received {cuts}.")
             return
         values = np.asarray(cuts, dtype=np.float64) if np.ndim(cuts) == 1 else np.empty(0)
         if values.size == 0 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
-            raise InputError(f"thresholds are a positive number, an increasing list of numbers or None, got {cuts!r}.")
+            raise InputError(f"thresholds are a positive number, an increasing list of numbers or None, received {cuts!r}.")
 
     def _choose(self, images: Sequence[Any], kinds: list[str]) -> dict[str, np.ndarray]:
         if len(images) == 0:
-            raise InputError("got no images; thresholds are chosen from at least one.")
+            raise InputError("received no images; thresholds are chosen from at least one.")
         found: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
         for image in images:
             rgb = as_rgb(image)

@@ -108,9 +108,9 @@ class PixelFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None)
 
     def _check(self) -> None:
         if self.expand not in (None, "sinusoidal"):
-            raise InputError(f"expand is 'sinusoidal' or None, got {self.expand!r}.")
+            raise InputError(f"expand is 'sinusoidal' or None, received {self.expand!r}.")
         if not (isinstance(self.scale, Real) and math.isfinite(self.scale)):
-            raise InputError(f"scale must be a finite number, got {self.scale!r}.")
+            raise InputError(f"scale must be a finite number, received {self.scale!r}.")
         if self.hog:
             _sides(self.cell)
 
@@ -133,14 +133,14 @@ def as_rgb(image: Any) -> np.ndarray:
     if image.ndim == 2:
         image = image[..., None]
     if image.ndim != 3 or image.shape[2] not in (1, 3, 4) or image.size == 0:
-        raise InputError(f"an image has shape (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), got {image.shape}.")
+        raise InputError(f"an image has shape (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), received {image.shape}.")
     if image.dtype.kind not in "buf":
-        raise InputError(f"an image holds unsigned integers or floats in [0, 1], got dtype {image.dtype}.")
+        raise InputError(f"an image holds unsigned integers or floats in [0, 1], received dtype {image.dtype}.")
     values = image[..., :3].astype(np.float32)
     if image.dtype.kind == "u":
         values /= np.float32(np.iinfo(image.dtype).max)
     elif not (values.min() >= 0 and values.max() <= 1):  # also catches NaN
-        raise InputError(f"an image of floats lies in [0, 1], got values from {values.min()} to {values.max()}.")
+        raise InputError(f"an image of floats lies in [0, 1], received values from {values.min()} to {values.max()}.")
     return np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values
 
 
@@ -155,7 +155,7 @@ def subsample(array: Any, stride: int) -> np.ndarray:
     The kept pixels are the centres of blocks; a side shorter than ``stride // 2 + 1`` keeps its last pixel.
     """
     if isinstance(stride, bool) or not isinstance(stride, int | np.integer) or stride < 1:
-        raise InputError(f"stride must be a positive integer, got {stride!r}.")
+        raise InputError(f"stride must be a positive integer, received {stride!r}.")
     array = np.asarray(array)
     rows, columns = (min(stride // 2, side - 1) for side in array.shape[:2])
     return array[rows::stride, columns::stride]
@@ -166,7 +166,9 @@ def enlarge(values: Any, shape: tuple[int, int], stride: int) -> np.ndarray:
     values = np.asarray(values)
     kept = tuple(subsample(np.empty(shape, dtype=np.bool_), stride).shape)
     if values.shape[:2] != kept:
-        raise InputError(f"values for shape {tuple(shape)} at stride {stride} have shape {kept}, got {values.shape[:2]}.")
+        raise InputError(
+            f"values for shape {tuple(shape)} at stride {stride} have shape {kept}, received {values.shape[:2]}."
+        )
     for axis in (0, 1):
         values = _interpolate(values, shape[axis], stride, axis)
     return values
@@ -247,5 +249,5 @@ def _unit(block: np.ndarray) -> np.ndarray:
 def _sides(cell: Any) -> list[int]:
     sides = [cell] if np.ndim(cell) == 0 else list(cell)
     if not sides or any(isinstance(c, bool) or not isinstance(c, int | np.integer) or c < 1 for c in sides):
-        raise InputError(f"cell is a positive number of pixels or several of them, got {cell!r}.")
+        raise InputError(f"cell is a positive number of pixels or several of them, received {cell!r}.")
     return [int(c) for c in sides]

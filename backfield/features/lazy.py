@@ -63,9 +63,9 @@ class LazyArray:
     def _window(self, index: Any) -> list[slice]:
         parts = [part for part in (index if isinstance(index, tuple) else (index,)) if part is not Ellipsis]
         if len(parts) > len(self.extent) or not all(isinstance(p, slice) and p.step in (None, 1) for p in parts):
-            raise InputError(f"features are computed in windows of {len(self.extent)} slices, got [{index!r}].")
+            raise InputError(f"features are computed in windows of {len(self.extent)} slices, received [{index!r}].")
         parts += [slice(None)] * (len(self.extent) - len(parts))
         window = [slice(*part.indices(n)[:2]) for part, n in zip(parts, self.extent, strict=True)]
         if any(part.stop <= part.start for part in window):
-            raise InputError(f"a window of features must not be empty, got [{index!r}] of shape {self.shape}.")
+            raise InputError(f"a window of features must not be empty, received [{index!r}] of shape {self.shape}.")
         return window

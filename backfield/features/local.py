@@ -102,7 +102,7 @@ class LocalFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None)
         self._check()
         shape = tuple(int(n) for n in (image.shape if hasattr(image, "shape") else np.shape(image)))
         if len(shape) not in (self.n_axes, self.n_axes + 1) or 0 in shape:
-            raise InputError(f"{self._what} has {self.n_axes} axes, and one more with channels; got shape {shape}.")
+            raise InputError(f"{self._what} has {self.n_axes} axes, and one more with channels; received shape {shape}.")
         channels = shape[self.n_axes] if len(shape) > self.n_axes else 1
         extent = shape[: self.n_axes]
         return LazyArray(image, extent, len(self._names(channels)), self.reach, _Maker(self, extent))
@@ -132,10 +132,10 @@ class LocalFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None)
 
     def _check(self) -> None:
         if self.n_axes not in (2, 3):
-            raise InputError(f"n_axes is 2 (images) or 3 (volumes), got {self.n_axes!r}.")
+            raise InputError(f"n_axes is 2 (images) or 3 (volumes), received {self.n_axes!r}.")
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown or not self.kinds or isinstance(self.kinds, str):
-            raise InputError(f"kinds are some of {', '.join(KINDS)}, in a list; got {self.kinds!r}.")
+            raise InputError(f"kinds are some of {', '.join(KINDS)}, in a list; received {self.kinds!r}.")
         _check_positive("scales", self.scales, None)
         if self.spacing is not None:
             _check_positive("spacing", self.spacing, self.n_axes)
@@ -266,7 +266,7 @@ def _positions(start: tuple[int, ...], size: tuple[int, ...], extent: tuple[int,
 
 def _as_float(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "biuf":
-        raise InputError(f"an image holds numbers, got dtype {values.dtype}.")
+        raise InputError(f"an image holds numbers, received dtype {values.dtype}.")
     out = values.astype(np.float32)
     if values.dtype.kind == "u":
         out /= np.float32(np.iinfo(values.dtype).max)
@@ -282,7 +282,7 @@ def _check_positive(name: str, values: Any, count: int | None) -> None:
         array = np.empty(0)
     wrong = array.ndim != 1 or array.size == 0 or (count is not None and array.size != count)
     if wrong or not ((array > 0) & np.isfinite(array)).all():
-        raise InputError(f"{name} must be {count or 'some'} positive numbers, got {values!r}.")
+        raise InputError(f"{name} must be {count or 'some'} positive numbers, received {values!r}.")
 
 
 @kernel

@@ -48,9 +48,9 @@ def superpixels(image: Any, n_segments: int = 200, compactness: float = 10.0) ->
     except ImportError as error:
         raise InputError("superpixels needs scikit-image: pip install 'backfield[vision]'.") from error
     if isinstance(n_segments, bool) or not isinstance(n_segments, int | np.integer) or n_segments < 1:
-        raise InputError(f"n_segments must be a positive integer, got {n_segments!r}.")
+        raise InputError(f"n_segments must be a positive integer, received {n_segments!r}.")
     if not (isinstance(compactness, Real) and 0 < compactness < np.inf):
-        raise InputError(f"compactness must be a positive number, got {compactness!r}.")
+        raise InputError(f"compactness must be a positive number, received {compactness!r}.")
     parts = slic(as_rgb(image), n_segments=n_segments, compactness=compactness, start_label=1, channel_axis=-1)
     return label(parts, connectivity=1, background=0).astype(np.int64) - 1
 
@@ -129,7 +129,7 @@ def paint(labels: Any, regions: Any) -> np.ndarray:
     parts, n = _checked(regions)
     labels = np.asarray(labels)
     if labels.ndim == 0 or len(labels) != n:
-        raise InputError(f"{n} regions need as many labels, got an array of shape {labels.shape}.")
+        raise InputError(f"{n} regions need as many labels, received an array of shape {labels.shape}.")
     return labels[parts]
 
 
@@ -143,11 +143,11 @@ def majority_labels(mask: Any, regions: Any) -> np.ndarray:
     if mask.shape != parts.shape:
         raise InputError(f"the mask has shape {mask.shape} but the regions have {parts.shape}.")
     if mask.dtype.kind not in "biu":
-        raise InputError(f"a mask holds integers, got dtype {mask.dtype}.")
+        raise InputError(f"a mask holds integers, received dtype {mask.dtype}.")
     mask = mask.astype(np.int64)
     seen = ~np.isin(mask, HIDDEN)
     if (mask[seen] < 0).any():
-        raise InputError(f"mask values are labels 0, 1, ... or hidden (-1, 255), got {mask[seen].min()}.")
+        raise InputError(f"mask values are labels 0, 1, ... or hidden (-1, 255), received {mask[seen].min()}.")
     n_labels = int(mask[seen].max(initial=0)) + 1
     votes = np.bincount(parts[seen] * n_labels + mask[seen], minlength=n * n_labels).reshape(n, n_labels)
     return np.where(votes.any(axis=1), votes.argmax(axis=1), -1)
@@ -165,7 +165,7 @@ def _moments(values: np.ndarray, flat: np.ndarray, size: np.ndarray) -> tuple[np
 def _checked(regions: Any, shape: tuple[int, ...] | None = None) -> tuple[np.ndarray, int]:
     parts = np.asarray(regions)
     if parts.ndim != 2 or parts.size == 0 or parts.dtype.kind not in "iu":
-        raise InputError(f"regions must be an (H, W) array of integers, got {parts.dtype} of shape {parts.shape}.")
+        raise InputError(f"regions must be an (H, W) array of integers, received {parts.dtype} of shape {parts.shape}.")
     if shape is not None and parts.shape != shape:
         raise InputError(f"the regions have shape {parts.shape} but the image has {shape}.")
     n = int(parts.max()) + 1

@@ -29,7 +29,7 @@ class Backpropagation(Gradient, name="backpropagation"):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.tol, int | float) and 0 < self.tol < np.inf):
-            raise InputError(f"backpropagation: tol must be a positive number, got {self.tol!r}.")
+            raise InputError(f"backpropagation: tol must be a positive number, received {self.tol!r}.")
 
     def through_iterations(
         self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool

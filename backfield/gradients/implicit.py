@@ -41,7 +41,7 @@ class Implicit(Gradient, name="implicit"):
 
     def __post_init__(self) -> None:
         if self.system not in ("matrix_free", "explicit"):
-            raise InputError(f"implicit: system must be 'matrix_free' or 'explicit', got {self.system!r}.")
+            raise InputError(f"implicit: system must be 'matrix_free' or 'explicit', received {self.system!r}.")
 
     def check(self, method: Inference) -> None:
         """Refuse the explicit system for methods that it does not describe."""

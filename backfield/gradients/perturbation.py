@@ -38,9 +38,9 @@ class Perturbation(Gradient, name="perturbation"):
 
     def __post_init__(self) -> None:
         if self.sides not in _STENCILS:
-            raise InputError(f"perturbation: sides must be 1, 2 or 4, got {self.sides!r}.")
+            raise InputError(f"perturbation: sides must be 1, 2 or 4, received {self.sides!r}.")
         if not (isinstance(self.multiplier, int | float) and 0 < self.multiplier < np.inf):
-            raise InputError(f"perturbation: multiplier must be a positive number, got {self.multiplier!r}.")
+            raise InputError(f"perturbation: multiplier must be a positive number, received {self.multiplier!r}.")
 
     def check(self, method: Inference) -> None:
         """Refuse methods whose Jacobian is not symmetric."""

@@ -26,7 +26,7 @@ class Truncated(Gradient, name="truncated"):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.memory, int) and self.memory > 0):
-            raise InputError(f"truncated: memory must be a positive number of bytes, got {self.memory!r}.")
+            raise InputError(f"truncated: memory must be a positive number of bytes, received {self.memory!r}.")
 
     def through_iterations(
         self, method: IterativeInference, theta: Potentials, loss: LossFunction, cliques: bool

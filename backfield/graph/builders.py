@@ -16,7 +16,7 @@ def chain(length: int, labels: int | Sequence[int] = 2, order: int = 1) -> Graph
     """Return the chain ``0 - 1 - ... - length-1`` (see :meth:`Graph.chain`)."""
     n = _positive(length, "length")
     if not isinstance(order, int | np.integer) or isinstance(order, bool) or order not in (1, 2):
-        raise InputError(f"a chain is of order 1 or 2, got {order!r}.")
+        raise InputError(f"a chain is of order 1 or 2, received {order!r}.")
     return chains((n,), labels, order)
 
 
@@ -46,10 +46,10 @@ def grid(rows: Any, columns: Any = None, labels: Any = None, neighbours: Any = N
     else:
         shape = checked_shape(rows)
         if columns is not None and labels is not None:
-            raise InputError(f"a grid of shape {shape} takes labels once, got {columns!r} and {labels!r}.")
+            raise InputError(f"a grid of shape {shape} takes labels once, received {columns!r} and {labels!r}.")
         labels = columns if labels is None else labels
     if offsets is not None and neighbours is not None:
-        raise InputError(f"a grid takes neighbours or offsets, got both, {neighbours!r} and {offsets!r}.")
+        raise InputError(f"a grid takes neighbours or offsets, received both, {neighbours!r} and {offsets!r}.")
     chosen = neighbourhood(len(shape), neighbours) if offsets is None else checked_offsets(len(shape), offsets)
     lattice = Lattice(shape, chosen)
     return Graph._from_lattice(lattice, _counts(2 if labels is None else labels, lattice.n_variables))
@@ -64,9 +64,9 @@ def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequenc
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise InputError(f"edges must have shape (E, 2), got {pairs.shape}.")
+        raise InputError(f"edges must have shape (E, 2), received {pairs.shape}.")
     if pairs.dtype.kind not in "iu":
-        raise InputError(f"edges must hold integers, got dtype {pairs.dtype}.")
+        raise InputError(f"edges must hold integers, received dtype {pairs.dtype}.")
     pairs = pairs.astype(np.int64)
     if n_variables is None:
         n_variables = len(labels) if np.ndim(labels) else int(pairs.max(initial=-1)) + 1  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequenc
 def from_networkx(graph: Any, labels: int | Sequence[int] = 2) -> Graph:
     """Return the pairwise graph of a networkx graph; variables follow the order of ``graph.nodes``."""
     if not (hasattr(graph, "nodes") and hasattr(graph, "edges")):
-        raise InputError(f"from_networkx needs a networkx graph, got {type(graph).__name__}.")
+        raise InputError(f"from_networkx needs a networkx graph, received {type(graph).__name__}.")
     number = {node: i for i, node in enumerate(graph.nodes)}
     edges = [(number[a], number[b]) for a, b in graph.edges()]
     return from_edges(edges, len(number), labels)
@@ -93,11 +93,11 @@ def from_regions(regions: Any, labels: int = 2, connectivity: int = 1) -> Graph:
     try:
         parts = np.asarray(regions)
     except ValueError as error:
-        raise InputError("regions must be an (H, W) array of integers, got rows of different lengths.") from error
+        raise InputError("regions must be an (H, W) array of integers, received rows of different lengths.") from error
     if parts.ndim != 2 or parts.size == 0 or parts.dtype.kind not in "iu":
-        raise InputError(f"regions must be an (H, W) array of integers, got {parts.dtype} of shape {parts.shape}.")
+        raise InputError(f"regions must be an (H, W) array of integers, received {parts.dtype} of shape {parts.shape}.")
     if not isinstance(connectivity, int | np.integer) or connectivity not in (1, 2):
-        raise InputError(f"connectivity is 1 (sides) or 2 (sides and corners), got {connectivity!r}.")
+        raise InputError(f"connectivity is 1 (sides) or 2 (sides and corners), received {connectivity!r}.")
     n = int(parts.max()) + 1
     if parts.min() < 0 or len(np.unique(parts)) != n:
         raise InputError("regions must use every number 0 .. n-1 (skimage counts from 1: subtract it, or relabel).")
@@ -124,13 +124,13 @@ def _counts(labels: Any, n: int) -> np.ndarray:
         return np.broadcast_to(_label_counts([labels]), n)
     counts = _label_counts(labels)
     if len(counts) != n:
-        raise InputError(f"got {len(counts)} label counts for {n} variables.")
+        raise InputError(f"received {len(counts)} label counts for {n} variables.")
     return counts
 
 
 def _positive(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{what} must be a positive integer, got {value!r}.")
+        raise InputError(f"{what} must be a positive integer, received {value!r}.")
     if value >= 2**31:
-        raise InputError(f"{what} must be below 2**31, got {value!r}.")
+        raise InputError(f"{what} must be below 2**31, received {value!r}.")
     return int(value)

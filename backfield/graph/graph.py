@@ -101,7 +101,7 @@ class Graph:
         try:
             listed = list(factors)
         except TypeError as error:
-            raise InputError(f"factors must list the variables of each factor, got {factors!r}.") from error
+            raise InputError(f"factors must list the variables of each factor, received {factors!r}.") from error
         scopes = [np.asarray(_scope(scope, c), dtype=np.int64) for c, scope in enumerate(listed)]
         sizes = np.array([len(scope) for scope in scopes], dtype=np.int64)
         flat = np.concatenate(scopes) if scopes else np.empty(0, dtype=np.int64)
@@ -408,9 +408,9 @@ def _label_counts(labels: Any) -> np.ndarray:
     except ValueError as error:
         raise InputError("labels must be one label count per variable.") from error
     if counts.ndim != 1 or len(counts) == 0:
-        raise InputError(f"labels must list at least one label count, got shape {counts.shape}.")
+        raise InputError(f"labels must list at least one label count, received shape {counts.shape}.")
     if counts.dtype.kind not in "iu":
-        raise InputError(f"label counts must be integers, got dtype {counts.dtype}.")
+        raise InputError(f"label counts must be integers, received dtype {counts.dtype}.")
     if counts.min() < 1:
         bad = int(np.argmin(counts))
         raise InputError(f"variable {bad} has {counts[bad]} labels; at least 1 is needed.")

@@ -304,7 +304,7 @@ def bound(values: Any, group: FactorGroup, number: int) -> Tied:
         raise InputError(f"{what} is tied, but its factors have tables of different shapes.")
     tables = _checked(values.tables, f"{what}.tables")
     if tables.shape[-len(shape) :] != shape or tables.ndim not in (len(shape), len(shape) + 1) or not tables.size:
-        raise InputError(f"{what}.tables must have shape {shape} or (K, *{shape}), got {tables.shape}.")
+        raise InputError(f"{what}.tables must have shape {shape} or (K, *{shape}), received {tables.shape}.")
     if not np.max(tables) < np.inf:
         raise InputError(f"{what}.tables hold NaN or +inf; potentials are finite or -inf.")
     n_tables = tables.size // int(np.prod(shape))
@@ -323,7 +323,7 @@ def _scales(values: Any, matrix: np.ndarray, n_factors: int, what: str) -> np.nd
     count = len(matrix)
     if scales.shape not in ((n_factors, count), (n_factors, count - 1)):
         wanted = f"({n_factors}, {count}) or ({n_factors}, {count - 1})"
-        raise InputError(f"{what}.scales must have shape {wanted}, got {scales.shape}.")
+        raise InputError(f"{what}.scales must have shape {wanted}, received {scales.shape}.")
     if not np.isfinite(scales).all():
         raise InputError(f"{what}.scales must hold finite numbers.")
     for k in range(scales.shape[1]):
@@ -338,7 +338,7 @@ def _checked(values: Any, what: str) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"{what} must be an array of numbers.") from error
     if array.dtype.kind not in "iuf":
-        raise InputError(f"{what} must hold real numbers, got dtype {array.dtype}.")
+        raise InputError(f"{what} must hold real numbers, received dtype {array.dtype}.")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     return np.ascontiguousarray(array) if array.flags.writeable else array.copy(order="C")

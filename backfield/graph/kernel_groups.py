@@ -166,13 +166,13 @@ def _bound(values: Kernel, graph: Graph) -> Kernel:
         raise InputError("a kernel needs variables with one label count; these have different ones.")
     points = check_features(values.features)
     if len(points) != graph.n_variables:
-        raise InputError(f"features must have one row for each of {graph.n_variables} variables, got {len(points)}.")
+        raise InputError(f"features must have one row for each of {graph.n_variables} variables, received {len(points)}.")
     bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
     if len(bad):
         raise InputError(f"features hold NaN or infinity, first in row {bad[0]}.")
     if values.normalisation is not None and values.normalisation not in NORMALISATIONS:
         raise InputError(
-            f"normalisation must be None or one of {', '.join(NORMALISATIONS[1:])}, got {values.normalisation!r}."
+            f"normalisation must be None or one of {', '.join(NORMALISATIONS[1:])}, received {values.normalisation!r}."
         )
     sigma = check_bandwidths(values.bandwidths, points.shape[1])
     choose(values.filter, points, sigma)
@@ -191,7 +191,8 @@ def checked_compatibility(values: Any, n_labels: int) -> np.ndarray:
     c = np.asarray(values)
     if c.dtype.kind not in "iuf" or c.shape not in ((), (n_labels,), (n_labels, n_labels)):
         raise InputError(
-            f"a compatibility of {n_labels} labels is a number, ({n_labels},) or ({n_labels}, {n_labels}) real numbers, got "
+            f"a compatibility of {n_labels} labels is a number, ({n_labels},) or ({n_labels}, {n_labels}) real numbers, "
+            "received "
             f"{c.dtype} {c.shape}."
         )
     c = c.astype(np.float64)
@@ -199,12 +200,14 @@ def checked_compatibility(values: Any, n_labels: int) -> np.ndarray:
         raise InputError("a compatibility must hold finite numbers.")
     if c.ndim == 2 and not np.array_equal(c, c.T):
         a, b = np.argwhere(c != c.T)[0]
-        raise InputError(f"a compatibility must be symmetric, got {c[a, b]:g} at [{a}, {b}] and {c[b, a]:g} at [{b}, {a}].")
+        raise InputError(
+            f"a compatibility must be symmetric, received {c[a, b]:g} at [{a}, {b}] and {c[b, a]:g} at [{b}, {a}]."
+        )
     return c
 
 
 def _checked_weight(value: Any) -> float:
     weight = np.asarray(value)
     if weight.shape != () or weight.dtype.kind not in "iuf" or not np.isfinite(weight):
-        raise InputError(f"the weight of a kernel must be a finite number, got {value!r}.")
+        raise InputError(f"the weight of a kernel must be a finite number, received {value!r}.")
     return float(weight)

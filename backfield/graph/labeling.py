@@ -56,9 +56,9 @@ def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
     if array.ndim == 2:
         return _from_rows(graph, list(array), what)
     if array.shape != (n,):
-        raise InputError(f"{what} must have shape ({n},), one per variable; got {array.shape}.")
+        raise InputError(f"{what} must have shape ({n},), one per variable; received {array.shape}.")
     if array.dtype.kind not in "iu":
-        raise InputError(f"{what} must be integers (-1 = hidden) or a boolean mask (n, L); got dtype {array.dtype}.")
+        raise InputError(f"{what} must be integers (-1 = hidden) or a boolean mask (n, L); received dtype {array.dtype}.")
     array = array.astype(np.int64)
     counts = graph.labels if graph.n_labels is None else graph.n_labels
     i = int(_first_unknown(array, graph.labels) if graph.n_labels is None else _first_outside(array, graph.n_labels))
@@ -87,7 +87,7 @@ def checked_weights(graph: Graph, weights: Any) -> np.ndarray | None:
         raise InputError("weights are all zero: the loss would see nothing; leave the example out, or hide labels by -1.")
     n = graph.n_variables
     if array.shape not in ((n,), (n, graph.n_labels)) and not (ragged and array.size == graph.labels.sum()):
-        raise InputError(f"weights must have shape ({n},) or ({n}, labels); got {array.shape}.")
+        raise InputError(f"weights must have shape ({n},) or ({n}, labels); received {array.shape}.")
     return array.astype(np.float64).reshape(-1)
 
 
@@ -166,7 +166,7 @@ def _from_rows(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:
         good = row.shape == (graph.labels[i],) and row.dtype.kind == "f" and (row >= 0).all()
         if not good or not abs(row.sum() - 1) < 1e-4:
             got = np.array2string(row, threshold=6)
-            raise InputError(f"{what}[{i}] must be {graph.labels[i]} probabilities that sum to 1; got {got}.")
+            raise InputError(f"{what}[{i}] must be {graph.labels[i]} probabilities that sum to 1; received {got}.")
     certain = _from_mask(graph, [row == 1 if (row == 1).any() else np.ones(len(row), dtype=bool) for row in rows], what)
     if certain.known.all():
         return certain
@@ -176,11 +176,11 @@ def _from_rows(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:
 
 def _from_mask(graph: Graph, rows: list[np.ndarray], what: str) -> Labeling:
     if len(rows) != graph.n_variables:
-        raise InputError(f"{what} must hold {graph.n_variables} rows of allowed labels, got {len(rows)}.")
+        raise InputError(f"{what} must hold {graph.n_variables} rows of allowed labels, received {len(rows)}.")
     for i, row in enumerate(rows):
         if row.dtype != bool or row.shape != (graph.labels[i],):
             raise InputError(
-                f"{what}[{i}] must be a boolean mask of {graph.labels[i]} labels, got {row.dtype} of shape {row.shape}."
+                f"{what}[{i}] must be a boolean mask of {graph.labels[i]} labels, received {row.dtype} of shape {row.shape}."
             )
         if not row.any():
             raise InputError(f"{what}[{i}] allows no label at all; all true means hidden.")

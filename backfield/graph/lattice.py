@@ -173,7 +173,7 @@ def neighbourhood(n_axes: int, neighbours: Any) -> tuple[Offset, ...]:
     if isinstance(neighbours, bool) or not isinstance(neighbours, int | np.integer) or neighbours not in known:
         counts = [str(count) for count in known]
         listed = " or ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
-        raise InputError(f"a grid of {n_axes} dimensions has {listed} neighbours, got {neighbours!r}.")
+        raise InputError(f"a grid of {n_axes} dimensions has {listed} neighbours, received {neighbours!r}.")
     return known[int(neighbours)]
 
 
@@ -182,7 +182,7 @@ def checked_offsets(n_axes: int, offsets: Any) -> tuple[Offset, ...]:
     if isinstance(offsets, np.ndarray):
         offsets = offsets.tolist()
     if isinstance(offsets, str | bytes) or not isinstance(offsets, Sequence) or len(offsets) == 0:
-        raise InputError(f"offsets must list at least one step of {n_axes} whole numbers, got {offsets!r}.")
+        raise InputError(f"offsets must list at least one step of {n_axes} whole numbers, received {offsets!r}.")
     out: list[Offset] = []
     for offset in offsets:
         step = _checked_offset(n_axes, offset)
@@ -200,7 +200,7 @@ def _checked_offset(n_axes: int, offset: Any) -> Offset:
     except ValueError:
         array = np.empty(0)
     if array.shape != (n_axes,) or array.dtype.kind not in "iu":
-        raise InputError(f"an offset of this grid has {n_axes} whole numbers, got {offset!r}.")
+        raise InputError(f"an offset of this grid has {n_axes} whole numbers, received {offset!r}.")
     step = tuple(int(o) for o in array)
     if not any(step):
         raise InputError(f"the offset {step} joins a variable to itself.")
@@ -211,8 +211,8 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     """Return a shape as a tuple of positive ints."""
     sizes = tuple(shape)
     if not sizes:
-        raise InputError("a grid needs at least one dimension, got the shape ().")
+        raise InputError("a grid needs at least one dimension, received the shape ().")
     for size in sizes:
         if isinstance(size, bool | np.bool_) or not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"the sizes of a grid must be positive integers, got {size!r} in {sizes!r}.")
+            raise InputError(f"the sizes of a grid must be positive integers, received {size!r} in {sizes!r}.")
     return tuple(int(size) for size in sizes)

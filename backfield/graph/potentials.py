@@ -32,11 +32,11 @@ class Potentials:
 
     def __init__(self, graph: Graph, unary: Any, factors: Any = None, *, groups: Sequence[Any] | None = None) -> None:
         if not isinstance(graph, Graph):
-            raise InputError(f"potentials need a Graph, got {type(graph).__name__}.")
+            raise InputError(f"potentials need a Graph, received {type(graph).__name__}.")
         if groups is not None and factors is not None:
             raise InputError("give potentials factors= or groups=, not both.")
         if groups is not None and not isinstance(groups, Sequence):
-            raise InputError(f"groups must be a list of tables, Tied and Kernel, got {type(groups).__name__}.")
+            raise InputError(f"groups must be a list of tables, Tied and Kernel, received {type(groups).__name__}.")
         self.graph = graph
         rows: list[tuple[int, ...]] | None = None
         if graph.n_labels is None:
@@ -226,7 +226,7 @@ class Potentials:
         cut = len(self.unary_flat)
         sizes = [len(self.factors_flat)] if self.has_tables_only else [len(group.vector()) for group in self.groups]
         if vector.shape != (cut + sum(sizes),):
-            raise InputError(f"need {cut + sum(sizes)} numbers, got shape {vector.shape}.")
+            raise InputError(f"need {cut + sum(sizes)} numbers, received shape {vector.shape}.")
         if self.has_tables_only:
             return Potentials.from_flat(self.graph, vector[:cut], vector[cut:])
         parts = np.split(vector[cut:], np.cumsum(sizes)[:-1])
@@ -382,7 +382,7 @@ def _read_groups(graph: Graph, groups: Sequence[Any]) -> tuple[ListedGroup, ...]
     if len(groups) != len(spans):
         names = ", ".join(f"{span.name or 'factors'} ({span.n_factors})" for span in spans)
         raise InputError(
-            f"groups must hold {len(spans)} entries, one for each group of the graph: {names}; got {len(groups)}."
+            f"groups must hold {len(spans)} entries, one for each group of the graph: {names}; received {len(groups)}."
         )
     out: list[ListedGroup] = []
     for number, (values, span) in enumerate(zip(groups, spans, strict=True)):
@@ -439,20 +439,20 @@ def _flatten(
             return np.empty(0)
         array = _numbers(tables, what)
         if array.shape != uniform:
-            raise InputError(f"{what} must have shape {uniform}, got {array.shape}.")
+            raise InputError(f"{what} must have shape {uniform}, received {array.shape}.")
         return array.reshape(-1)
     assert shapes is not None
     try:
         count = len(tables)
     except TypeError as error:
-        raise InputError(f"{what} must be a list of {len(shapes)} arrays, got {type(tables).__name__}.") from error
+        raise InputError(f"{what} must be a list of {len(shapes)} arrays, received {type(tables).__name__}.") from error
     if count != len(shapes):
-        raise InputError(f"{what} must hold {len(shapes)} tables, got {count}.")
+        raise InputError(f"{what} must hold {len(shapes)} tables, received {count}.")
     parts = []
     for index, (table, shape) in enumerate(zip(tables, shapes, strict=True)):
         array = _numbers(table, f"{what}[{index}]")
         if array.shape != shape:
-            raise InputError(f"{what}[{index}] must have shape {shape}, got {array.shape}.")
+            raise InputError(f"{what}[{index}] must have shape {shape}, received {array.shape}.")
         parts.append(array.reshape(-1))
     return np.concatenate(parts) if parts else np.empty(0)
 
@@ -463,7 +463,7 @@ def _numbers(table: Any, what: str) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"{what} must hold tables of one shape.") from error
     if array.dtype.kind not in "iuf":
-        raise InputError(f"{what} must hold real numbers, got dtype {array.dtype}.")
+        raise InputError(f"{what} must hold real numbers, received dtype {array.dtype}.")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     # Read-only numbers are another type to numba, which would compile every kernel again.

@@ -83,7 +83,7 @@ def write_labels(path: Path, labels: list[Label]) -> None:
 def _name(name: Any, others: list[Label]) -> str:
     text = " ".join(name.split()) if isinstance(name, str) else ""
     if not 0 < len(text) <= 60 or not text.isprintable():
-        raise InputError(f"the name of a label has 1 to 60 characters, got {str(name)[:80]!r}.")
+        raise InputError(f"the name of a label has 1 to 60 characters, received {str(name)[:80]!r}.")
     if text in [other.name for other in others]:
         raise InputError(f"there is a label {text!r} already.")
     return text
@@ -91,5 +91,5 @@ def _name(name: Any, others: list[Label]) -> str:
 
 def _colour(colour: Any) -> str:
     if not isinstance(colour, str) or not _COLOUR.fullmatch(colour.lower()):
-        raise InputError(f"a colour is #rrggbb, got {str(colour)[:40]!r}.")
+        raise InputError(f"a colour is #rrggbb, received {str(colour)[:40]!r}.")
     return colour.lower()

@@ -245,7 +245,7 @@ def make_app(desk: Desk) -> Starlette:
 def _image(request: Request) -> int:
     text = request.path_params["image"]
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise InputError(f"an image is a number, got {text[:40]!r}.")
+        raise InputError(f"an image is a number, received {text[:40]!r}.")
     return int(text)
 
 
@@ -253,9 +253,9 @@ def _number(text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise InputError(f"a number is needed, got {text[:40]!r}.") from error
+        raise InputError(f"a number is needed, received {text[:40]!r}.") from error
     if not abs(value) < 1e9:
-        raise InputError(f"a number is needed, got {text[:40]!r}.")
+        raise InputError(f"a number is needed, received {text[:40]!r}.")
     return value
 
 

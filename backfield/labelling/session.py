@@ -111,7 +111,7 @@ class Session:
             for name in [*names[len(kept) :], *(f"class {k}" for k in range(max(len(kept), len(names)), used))]:
                 labels = added(labels, name)
         if len(labels) < 2:
-            raise InputError(f"at least two labels are needed, got {[label.name for label in labels]}.")
+            raise InputError(f"at least two labels are needed, received {[label.name for label in labels]}.")
         write_labels(self.folder / LABELS, labels)
         return labels
 

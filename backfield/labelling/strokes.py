@@ -70,11 +70,11 @@ class Stroke:
             raise InputError("a stroke is an object with kind, label, size and points.")
         kind, label, size = content.get("kind"), content.get("label", 0), content.get("size", 1)
         if kind not in KINDS:
-            raise InputError(f"the kind of a stroke is one of {', '.join(KINDS)}, got {str(kind)[:40]!r}.")
+            raise InputError(f"the kind of a stroke is one of {', '.join(KINDS)}, received {str(kind)[:40]!r}.")
         if type(label) is not int or not 0 <= label < n_labels:
-            raise InputError(f"a stroke has a label 0 .. {n_labels - 1}, got {str(label)[:40]!r}.")
+            raise InputError(f"a stroke has a label 0 .. {n_labels - 1}, received {str(label)[:40]!r}.")
         if type(size) not in (int, float) or not 0 < size <= MAX_SIZE:
-            raise InputError(f"the size of a brush is above 0 and at most {MAX_SIZE}, got {str(size)[:40]!r}.")
+            raise InputError(f"the size of a brush is above 0 and at most {MAX_SIZE}, received {str(size)[:40]!r}.")
         return cls(kind, label, float(size), _points(content.get("points")))
 
     @property
@@ -129,5 +129,5 @@ def _points(content: Any) -> np.ndarray:
     for point in content:
         pair = isinstance(point, list) and len(point) == 2 and all(type(v) in (int, float) for v in point)
         if not pair or not all(abs(v) <= _FAR for v in point):
-            raise InputError(f"a point of a stroke is [x, y], got {str(point)[:60]}.")
+            raise InputError(f"a point of a stroke is [x, y], received {str(point)[:60]}.")
     return np.array(content, dtype=np.float64)

@@ -31,7 +31,7 @@ _SIGN = np.array([1.0, -1.0, -1.0, 1.0])
 def check_name(learner: str, projection: Any) -> None:
     """Refuse projections that do not exist."""
     if projection not in (None, "supermodular"):
-        raise InputError(f"{learner}: projection must be None or 'supermodular', got {projection!r}.")
+        raise InputError(f"{learner}: projection must be None or 'supermodular', received {projection!r}.")
 
 
 def projection_of(learner: str, projection: str | None, problem: Minimisable) -> Projection:

@@ -74,7 +74,7 @@ class Ascent(Learner, name="ascent"):
         number(self.name, "closeness", self.closeness, 0, 1, open_=True)
         number(self.name, "tol", self.tol, 0)
         if self.keep not in KEEP:
-            raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; got {self.keep!r}.")
+            raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; received {self.keep!r}.")
 
     def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""

@@ -156,7 +156,7 @@ class Learner(Component):
             if not isinstance(problem, need) or not NEEDS[need].holds(problem.objective_info):
                 raise InputError(NEEDS[need].refusal.format(learner=repr(self), objective=problem.objective_info.name))
         if problem.n_examples < 1:
-            raise InputError(f"{self.name} got a problem without examples; at least one is needed.")
+            raise InputError(f"{self.name} received a problem without examples; at least one is needed.")
 
     def needs(self) -> tuple[type, ...]:
         """Return the capabilities that the learner requires with its parameters."""
@@ -196,7 +196,7 @@ def _start(problem: Minimisable, w: np.ndarray) -> np.ndarray:
 def whole(learner: str, key: str, value: Any, least: int) -> None:
     """Refuse a parameter that is not a whole number >= ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{learner}: {key} must be a whole number >= {least}, got {value!r}.")
+        raise InputError(f"{learner}: {key} must be a whole number >= {least}, received {value!r}.")
 
 
 def number(learner: str, key: str, value: Any, least: float, below: float = math.inf, *, open_: bool = False) -> None:
@@ -204,7 +204,7 @@ def number(learner: str, key: str, value: Any, least: float, below: float = math
     good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not good or not (least < value if open_ else least <= value) or not value < below:
         bound = f"{'>' if open_ else '>='} {least:g}" + (f" and < {below:g}" if below < math.inf else "")
-        raise InputError(f"{learner}: {key} must be a number {bound}, got {value!r}.")
+        raise InputError(f"{learner}: {key} must be a number {bound}, received {value!r}.")
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
             whole(self.name, key, getattr(self, key), least)
         number(self.name, "tol", self.tol, 0)
         if self.sampling not in SAMPLINGS:
-            raise InputError(f"frank_wolfe: sampling must be one of {', '.join(SAMPLINGS)}; got {self.sampling!r}.")
+            raise InputError(f"frank_wolfe: sampling must be one of {', '.join(SAMPLINGS)}; received {self.sampling!r}.")
         check_name(self.name, self.projection)
 
     def needs(self) -> tuple[type, ...]:
@@ -102,7 +102,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
         """Refuse problems that are not structured SVMs."""
         super().check(problem)
         if not problem.l2 > 0:
-            raise InputError(f"frank_wolfe needs l2 > 0, got {problem.l2!r}: without it there is no dual.")
+            raise InputError(f"frank_wolfe needs l2 > 0, received {problem.l2!r}: without it there is no dual.")
 
     def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""

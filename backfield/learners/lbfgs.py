@@ -82,7 +82,7 @@ class LBFGS(Learner, name="lbfgs"):
         if self.gtol is not None:
             number(self.name, "gtol", self.gtol, 0)
         if not isinstance(self.precondition, bool):
-            raise InputError(f"{self.name}: precondition must be True or False, got {self.precondition!r}.")
+            raise InputError(f"{self.name}: precondition must be True or False, received {self.precondition!r}.")
 
     def stages(self, n_examples: int) -> list[tuple[int, int]]:
         """Return (examples, iterations) of each stage of the doubling schedule."""

@@ -55,7 +55,7 @@ class Online(Learner):
             whole(self.name, key, getattr(self, key), least)
         number(self.name, "tol", self.tol, 0)
         if not isinstance(self.average, bool):
-            raise InputError(f"{self.name}: average must be True or False, got {self.average!r}.")
+            raise InputError(f"{self.name}: average must be True or False, received {self.average!r}.")
 
     def check(self, problem: Any) -> None:
         """Refuse problems without planes, and those with a penalty."""

@@ -75,7 +75,7 @@ class SelfTraining(Composite, name="self_training"):
         number(self.name, "kappa", self.kappa, 0, open_=True)
         whole(self.name, "n_samples", self.n_samples, 1)
         if self.targets not in TARGETS:
-            raise InputError(f"self_training: targets must be one of {', '.join(TARGETS)}; got {self.targets!r}.")
+            raise InputError(f"self_training: targets must be one of {', '.join(TARGETS)}; received {self.targets!r}.")
         for spec in (self.learner, self.second or self.learner):
             part = get("learners", spec)
             if part.uses_oracles or isinstance(part, SelfTraining):

@@ -97,10 +97,10 @@ class SGD(Learner, name="sgd"):
             number(self.name, "l2", self.l2, 0, open_=True)
         for key, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
             if getattr(self, key) not in known:
-                raise InputError(f"sgd: {key} must be one of {', '.join(known)}; got {getattr(self, key)!r}.")
+                raise InputError(f"sgd: {key} must be one of {', '.join(known)}; received {getattr(self, key)!r}.")
         check_name(self.name, self.projection)
         if self.optimizer == "adam" and self.momentum:
-            raise InputError(f"sgd: adam has beta1 in the place of momentum; got momentum={self.momentum!r}.")
+            raise InputError(f"sgd: adam has beta1 in the place of momentum; received momentum={self.momentum!r}.")
 
     def needs(self) -> tuple[type, ...]:
         """Return what the projection needs."""
@@ -144,9 +144,11 @@ class SGD(Learner, name="sgd"):
         """
         batch = np.asarray(batch)
         if batch.size == 0:
-            raise InputError("sgd got an empty mini-batch; at least one example is needed.")
+            raise InputError("sgd received an empty mini-batch; at least one example is needed.")
         if batch.min() < 0 or batch.max() >= problem.n_examples:
-            raise InputError(f"sgd got a mini-batch with examples {batch.min()} to {batch.max()} of {problem.n_examples}.")
+            raise InputError(
+                f"sgd received a mini-batch with examples {batch.min()} to {batch.max()} of {problem.n_examples}."
+            )
         if self.schedule == "cosine":
             raise InputError("sgd: schedule='cosine' needs the number of steps beforehand; for single ones take 'sqrt'.")
         self.check(problem)

@@ -43,9 +43,9 @@ class Stages(Composite, name="stages"):
 
     def __post_init__(self) -> None:
         if not isinstance(self.learners, list | tuple) or not self.learners:
-            raise InputError(f"stages takes a list of specs of learners, got {self.learners!r}.")
+            raise InputError(f"stages takes a list of specs of learners, received {self.learners!r}.")
         if self.losses is not None and not isinstance(self.losses, list | tuple):
-            raise InputError(f"stages: losses must be a list of specs or None, got {self.losses!r}.")
+            raise InputError(f"stages: losses must be a list of specs or None, received {self.losses!r}.")
         if self.losses is not None and len(self.losses) != len(self.learners):
             raise InputError(f"stages: there are {len(self.learners)} learners and {len(self.losses)} losses.")
         for spec in self.learners:

@@ -30,7 +30,7 @@ THRESHOLDS = ("balanced", "expected", "sampled")
 
 def _check_temperature(loss: Any) -> None:
     if not (isinstance(loss.temperature, int | float) and 0 < loss.temperature < np.inf):
-        raise InputError(f"{loss.name}: temperature must be a positive number, got {loss.temperature!r}.")
+        raise InputError(f"{loss.name}: temperature must be a positive number, received {loss.temperature!r}.")
 
 
 def _outputs(loss: Loss, mu: Potentials, labeling: Labeling, weights: np.ndarray | None) -> tuple[Any, ...]:
@@ -116,11 +116,11 @@ class FMeasure(Loss, name="f_measure"):
     def __post_init__(self) -> None:
         _check_temperature(self)
         if self.threshold not in THRESHOLDS:
-            raise InputError(f"f_measure: threshold must be one of {', '.join(THRESHOLDS)}; got {self.threshold!r}.")
+            raise InputError(f"f_measure: threshold must be one of {', '.join(THRESHOLDS)}; received {self.threshold!r}.")
         for key, least in (("n_samples", 1), ("seed", 0)):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"f_measure: {key} must be a whole number >= {least}, got {value!r}.")
+                raise InputError(f"f_measure: {key} must be a whole number >= {least}, received {value!r}.")
 
     def check_seen(self, seen: np.ndarray) -> None:
         """Refuse data without a positive."""

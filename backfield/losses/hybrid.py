@@ -35,7 +35,7 @@ class Hybrid(Loss, name="hybrid"):
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not (isinstance(self.share, int | float) and 0 <= self.share <= 1):
-            raise InputError(f"hybrid: share must be a number in [0, 1], got {self.share!r}.")
+            raise InputError(f"hybrid: share must be a number in [0, 1], received {self.share!r}.")
         a, b = self._parts()
         if a.per_example != b.per_example:
             raise InputError(

@@ -30,7 +30,7 @@ from backfield.losses.base import (
 
 def _check_alpha(loss: Any) -> None:
     if not (isinstance(loss.alpha, int | float) and 0 < loss.alpha < np.inf):
-        raise InputError(f"{loss.name}: alpha must be a positive number, got {loss.alpha!r}.")
+        raise InputError(f"{loss.name}: alpha must be a positive number, received {loss.alpha!r}.")
 
 
 @dataclass(frozen=True, repr=False)

@@ -60,9 +60,9 @@ class _MoveMaking(MapSolver):
 
     def __post_init__(self) -> None:
         if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, int) or self.n_iter < 1:
-            raise InputError(f"{self.name}: n_iter must be a whole number >= 1, got {self.n_iter!r}.")
+            raise InputError(f"{self.name}: n_iter must be a whole number >= 1, received {self.n_iter!r}.")
         if self.init not in ("unary", "zero"):
-            raise InputError(f"{self.name}: init must be 'unary' or 'zero', got {self.init!r}.")
+            raise InputError(f"{self.name}: init must be 'unary' or 'zero', received {self.init!r}.")
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return labels that no single move improves (or those after ``n_iter`` rounds)."""

@@ -190,7 +190,7 @@ class CutProblem:
             variables differ from :attr:`labels` (K,), or :class:`Changes`, which says which.
         """
         if returns not in ("label", "labels", "count", "changed"):
-            raise InputError(f"returns must be 'label', 'labels', 'count' or 'changed', got {returns!r}.")
+            raise InputError(f"returns must be 'label', 'labels', 'count' or 'changed', received {returns!r}.")
         index = self._variables(variables)
         delta = _numbers(deltas, index.shape, "deltas")
         self.resolve()
@@ -256,7 +256,7 @@ class CutProblem:
     def _tables(self, unary: Any) -> np.ndarray:
         array = np.array(unary, dtype=np.float64)
         if array.shape != (self.graph.n_variables, 2):
-            raise InputError(f"unary must have shape {(self.graph.n_variables, 2)}, got {array.shape}.")
+            raise InputError(f"unary must have shape {(self.graph.n_variables, 2)}, received {array.shape}.")
         if not array.max() < np.inf:
             raise InputError("unary holds NaN or inf; potentials are finite or -inf.")
         return array
@@ -264,9 +264,11 @@ class CutProblem:
     def _variables(self, variables: Any) -> np.ndarray:
         index = np.atleast_1d(np.asarray(variables))
         if index.ndim != 1 or (index.dtype.kind not in "iu" and index.size):
-            raise InputError(f"variables must be a list of integers, got {index.dtype} of shape {index.shape}.")
+            raise InputError(f"variables must be a list of integers, received {index.dtype} of shape {index.shape}.")
         if index.size and not (index.min() >= 0 and index.max() < self.graph.n_variables):
-            raise InputError(f"variables must be 0 .. {self.graph.n_variables - 1}, got {index.min()} .. {index.max()}.")
+            raise InputError(
+                f"variables must be 0 .. {self.graph.n_variables - 1}, received {index.min()} .. {index.max()}."
+            )
         return index.astype(np.int64, copy=False)
 
 

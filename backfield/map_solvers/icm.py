@@ -45,9 +45,9 @@ class Icm(MapSolver, name="icm"):
         for key in ("n_iter", "n_restarts", "seed"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InputError(f"icm: {key} must be a whole number >= 0, got {value!r}.")
+                raise InputError(f"icm: {key} must be a whole number >= 0, received {value!r}.")
         if self.init not in INITS:
-            raise InputError(f"icm: init must be one of {', '.join(INITS)}; got {self.init!r}.")
+            raise InputError(f"icm: init must be one of {', '.join(INITS)}; received {self.init!r}.")
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best local maximum found."""
@@ -79,7 +79,7 @@ def unary_argmax(theta: Potentials) -> np.ndarray:
 def _checked(graph: Graph, start: np.ndarray) -> np.ndarray:
     labels = np.array(start)
     if labels.shape != (graph.n_variables,) or labels.dtype.kind not in "iu":
-        raise InputError(f"start must be ({graph.n_variables},) integers, got {labels.dtype} of shape {labels.shape}.")
+        raise InputError(f"start must be ({graph.n_variables},) integers, received {labels.dtype} of shape {labels.shape}.")
     bad = np.flatnonzero((labels < 0) | (labels >= graph.labels))
     if len(bad):
         i = int(bad[0])

@@ -46,13 +46,13 @@ class MaxProduct(MapSolver, name="max_product"):
 
     def __post_init__(self) -> None:
         if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, int) or self.n_iter < 0:
-            raise InputError(f"max_product: n_iter must be a whole number >= 0, got {self.n_iter!r}.")
+            raise InputError(f"max_product: n_iter must be a whole number >= 0, received {self.n_iter!r}.")
         if not (isinstance(self.tol, int | float) and 0 < self.tol < np.inf):
-            raise InputError(f"max_product: tol must be a positive number, got {self.tol!r}.")
+            raise InputError(f"max_product: tol must be a positive number, received {self.tol!r}.")
         if not (isinstance(self.damping, int | float) and 0 <= self.damping < 1):
-            raise InputError(f"max_product: damping must be in [0, 1), got {self.damping!r}.")
+            raise InputError(f"max_product: damping must be in [0, 1), received {self.damping!r}.")
         if self.schedule not in SCHEDULES:
-            raise InputError(f"max_product: schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}.")
+            raise InputError(f"max_product: schedule must be one of {', '.join(SCHEDULES)}; received {self.schedule!r}.")
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels seen; ``optimal`` only on graphs without cycles."""

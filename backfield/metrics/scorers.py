@@ -51,7 +51,7 @@ class RaggedScorer(_Scorer):
 def _metrics(estimator: Any, X: Any, y: Any, proba: bool, sample_weight: Any) -> Metrics:
     """Return the scores of an estimator's predictions of X."""
     if len(X) != len(y):
-        raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+        raise InputError(f"received {len(X)} examples but {len(y)} labelings.")
     weight = np.ones(len(y), dtype=np.int64) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (len(y),) or not np.isfinite(weight).all() or (weight < 0).any():
         raise InputError(f"sample_weight must be {len(y)} finite numbers >= 0.")

@@ -58,7 +58,7 @@ def assemble(variables: Variables, factors: Any, conditionals: Any) -> tuple[Pot
 
 def _conditionals(variables: Variables, given: Any) -> dict[str, tuple[list[int], np.ndarray]]:
     if not isinstance(given, Mapping):
-        raise InputError(f"conditionals must map variables to (parents, table), got {type(given).__name__}.")
+        raise InputError(f"conditionals must map variables to (parents, table), received {type(given).__name__}.")
     out = {}
     for child, entry in given.items():
         i = variables.number(child)
@@ -74,7 +74,7 @@ def _conditionals(variables: Variables, given: Any) -> dict[str, tuple[list[int]
 def _factors(variables: Variables, given: Any) -> Iterable[tuple[list[int], np.ndarray]]:
     for entry in given:
         if not (isinstance(entry, tuple | list) and len(entry) == 2):
-            raise InputError(f"a factor is a pair of names and a table, got {entry!r:.60}.")
+            raise InputError(f"a factor is a pair of names and a table, received {entry!r:.60}.")
         names, table = entry
         scope = variables.numbers(names, "a factor")
         if not scope:

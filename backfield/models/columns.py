@@ -23,11 +23,13 @@ def as_columns(X: Any) -> dict[str, np.ndarray]:
     else:
         array = np.asarray(X, dtype=object)
         if array.ndim != 2:
-            raise InputError(f"a table is a DataFrame, a dict of columns, or an (N, d) array; got shape {array.shape}.")
+            raise InputError(f"a table is a DataFrame, a dict of columns, or an (N, d) array; received shape {array.shape}.")
         columns = {f"x{k}": array[:, k] for k in range(array.shape[1])}
     lengths = {len(values) for values in columns.values()}
     if len(columns) < 1 or len(lengths) != 1 or lengths == {0}:
-        raise InputError(f"a table needs at least one column and one row, of one length; got lengths {sorted(lengths)}.")
+        raise InputError(
+            f"a table needs at least one column and one row, of one length; received lengths {sorted(lengths)}."
+        )
     return columns
 
 

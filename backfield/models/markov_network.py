@@ -78,7 +78,7 @@ class MarkovNetwork(BaseEstimator):
         X : DataFrame, dict of columns, or (N, d) array
         """
         if self.objective not in OBJECTIVES:
-            raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; got {self.objective!r}.")
+            raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; received {self.objective!r}.")
         columns = as_columns(X)
         self.states_ = states_of(columns)
         codes = encode(columns, self.states_)
@@ -110,11 +110,11 @@ class MarkovNetwork(BaseEstimator):
                 return chow_liu(codes, labels)
             if self.edges == "lasso":
                 return lasso(codes, labels, self.alpha, self.random_state)
-            raise InputError(f"edges must be 'chow_liu', 'lasso' or a list of pairs of columns; got {self.edges!r}.")
+            raise InputError(f"edges must be 'chow_liu', 'lasso' or a list of pairs of columns; received {self.edges!r}.")
         out = set()
         for pair in self.edges:
             if isinstance(pair, str) or not isinstance(pair, Iterable) or len(list(pair)) != 2:
-                raise InputError(f"an edge is a pair of columns, got {pair!r}.")
+                raise InputError(f"an edge is a pair of columns, received {pair!r}.")
             ends = [self._number(name, names) for name in pair]
             if ends[0] == ends[1]:
                 raise InputError(f"the edge {pair!r} joins a column with itself.")

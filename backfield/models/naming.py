@@ -44,7 +44,7 @@ class Variables:
         if isinstance(names, str):
             names = [names]
         if not isinstance(names, Iterable):
-            raise InputError(f"{what} must be a list of names of variables, got {names!r}.")
+            raise InputError(f"{what} must be a list of names of variables, received {names!r}.")
         numbers = [self.number(name) for name in names]
         if len(set(numbers)) < len(numbers):
             twice = next(i for i in numbers if numbers.count(i) > 1)
@@ -86,11 +86,11 @@ class Variables:
 
 def _states(name: Any, given: Any) -> tuple[Hashable, ...]:
     if not isinstance(name, str):
-        raise InputError(f"names of variables are texts, got {name!r}.")
+        raise InputError(f"names of variables are texts, received {name!r}.")
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         given = range(int(given))
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"variable {name!r} needs a list of states or their number, got {given!r}.")
+        raise InputError(f"variable {name!r} needs a list of states or their number, received {given!r}.")
     states = tuple(given)
     if not states:
         raise InputError(f"variable {name!r} has no states; at least 1 is needed.")
@@ -104,5 +104,5 @@ def _evidence(given: Any) -> Mapping[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise InputError(f"given must map names of variables to states, got {type(given).__name__}.")
+        raise InputError(f"given must map names of variables to states, received {type(given).__name__}.")
     return given

@@ -33,7 +33,9 @@ def read_pgmpy(network: Any) -> tuple[dict[str, list[Any]], list[tuple[list[str]
     if isinstance(network, (classes["markov"], classes["graph"])):
         factors = network.get_factors()
         return _states(factors), [([_text(v) for v in f.variables], np.asarray(f.values)) for f in factors], {}
-    raise InputError(f"got {type(network).__name__}; a discrete Bayesian, Markov or factor-graph model of pgmpy is needed.")
+    raise InputError(
+        f"received {type(network).__name__}; a discrete Bayesian, Markov or factor-graph model of pgmpy is needed."
+    )
 
 
 def _text(name: Any) -> str:

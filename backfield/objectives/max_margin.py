@@ -104,7 +104,7 @@ class MaxMargin(Margin, name="max_margin"):
 
     def __post_init__(self) -> None:
         if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not 0 <= self.scale < np.inf:
-            raise InputError(f"max_margin: scale must be a finite number >= 0, got {self.scale!r}.")
+            raise InputError(f"max_margin: scale must be a finite number >= 0, received {self.scale!r}.")
 
     def supports(self, theta: Potentials, setting: Setting) -> bool:
         """Whether theta holds tables, or what Viterbi's algorithm runs on."""

@@ -118,11 +118,11 @@ def _iterations(loss: str, kind: str, text: str) -> str:
     try:
         number = float(text)
     except ValueError as error:
-        raise InputError(f"{loss!r} must end in a number, got {text!r}.") from error
+        raise InputError(f"{loss!r} must end in a number, received {text!r}.") from error
     if kind == "trunc":
         if number != int(number) or number < 0:
-            raise InputError(f"{loss!r} must end in a number of sweeps, got {text!r}.")
+            raise InputError(f"{loss!r} must end in a number of sweeps, received {text!r}.")
         return f"n_iter={int(number)}"
     if not number > 0:
-        raise InputError(f"{loss!r} must end in a tolerance, got {text!r}.")
+        raise InputError(f"{loss!r} must end in a tolerance, received {text!r}.")
     return f"n_iter={_SAFETY}, tol={float(f'{1 / number:.6g}') if number > 1 else number!r}"

@@ -107,7 +107,7 @@ def _checked_labels(oracle: Oracle, labels: Any, n: int, n_classes: int) -> np.n
 def _checked_soft(oracle: Oracle, soft: np.ndarray, n: int, n_classes: int) -> np.ndarray:
     name = _name(oracle)
     if not oracle.supports_soft_targets:
-        raise InputError(f"{name} takes labels only, got soft targets of shape {soft.shape}.")
+        raise InputError(f"{name} takes labels only, received soft targets of shape {soft.shape}.")
     if soft.shape != (n, n_classes) or soft.dtype.kind not in "fiub":
         raise InputError(f"{name}: soft targets are {shown(soft)}; ({n}, {n_classes}) probabilities are needed.")
     soft = np.ascontiguousarray(soft, dtype=np.float64)

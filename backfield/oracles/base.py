@@ -146,7 +146,7 @@ def check_parameter(name: str, key: str, value: Any, low: float, high: float = n
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= float(value) <= high:  # type: ignore[arg-type]
         what = "a whole number" if whole else "a number"
         limits = f">= {low:g}" if high == np.inf else f"from {low:g} to {high:g}"
-        raise InputError(f"{name}: {key} must be {what} {limits}, got {value!r}.")
+        raise InputError(f"{name}: {key} must be {what} {limits}, received {value!r}.")
 
 
 def mixed_seed(seed: int, n_done: int) -> int:

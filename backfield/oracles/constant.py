@@ -33,7 +33,7 @@ class ConstantFunction(OracleFunction):
         """Make the function again."""
         values = np.asarray(arrays["values"], dtype=np.float64)
         if values.ndim != 1 or len(values) == 0:
-            raise InputError(f"constant: the values must be one per class, got shape {values.shape}.")
+            raise InputError(f"constant: the values must be one per class, received shape {values.shape}.")
         return cls(values)
 
 

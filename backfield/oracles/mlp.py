@@ -130,7 +130,7 @@ class Mlp(Oracle, name="mlp"):
         check_parameter("mlp", "momentum", self.momentum, 0, 1)
         check_parameter("mlp", "init_scale", self.init_scale, 0)
         if self.optimizer not in OPTIMIZERS:
-            raise InputError(f"mlp: optimizer must be one of {', '.join(OPTIMIZERS)}; got {self.optimizer!r}.")
+            raise InputError(f"mlp: optimizer must be one of {', '.join(OPTIMIZERS)}; received {self.optimizer!r}.")
 
     def fit(
         self,

@@ -10,7 +10,7 @@ the command line, the model file. A new structure is one file::
         def sample(self, x, names=None):
             x = np.asarray(x)
             if x.ndim != 2:
-                raise InputError(f"a ring must have shape (T, F), got {x.shape}.")
+                raise InputError(f"a ring must have shape (T, F), received {x.shape}.")
             return Instance(shape=(len(x),), n_factors=len(x), node_features=x)
 
         def graph(self, sample, n_labels):
@@ -172,7 +172,9 @@ class Structure(Component):
         each = labels.ndim == len(sample.shape) + 1 and labels.dtype.kind in "biuf"
         if not (one or each):
             what = "integers or texts" if "U" in self.label_kinds else "integers"
-            raise InputError(f"labels must be {what} of shape {sample.shape}, got {labels.dtype} of shape {labels.shape}.")
+            raise InputError(
+                f"labels must be {what} of shape {sample.shape}, received {labels.dtype} of shape {labels.shape}."
+            )
         if labels.shape[: len(sample.shape)] != sample.shape:
             raise InputError(f"labels have shape {labels.shape} and the {self.unit[0]} {sample.shape}; sizes must agree.")
         if each:
@@ -187,7 +189,9 @@ class Structure(Component):
             )
         shape = shape_of(x, f"a tiled {self.unit[0]}")
         if len(shape) not in (self.n_axes, self.n_axes + 1) or 0 in shape:
-            raise InputError(f"a tiled {self.unit[0]} must have {self.n_axes} axes and one of features, got shape {shape}.")
+            raise InputError(
+                f"a tiled {self.unit[0]} must have {self.n_axes} axes and one of features, received shape {shape}."
+            )
         return shape[: self.n_axes]
 
     def cut(self, x: Any, window: Window) -> Any:
@@ -211,7 +215,7 @@ def n_columns(features: Any, rows: int, kind: str) -> int:
     except ValueError as error:
         raise InputError(f"{what} must be a rectangular array.") from error
     if len(shape) != 2 or shape[0] != rows:
-        raise InputError(f"{what} must have shape ({rows}, F), got {shape}.")
+        raise InputError(f"{what} must have shape ({rows}, F), received {shape}.")
     return int(shape[1])
 
 
@@ -225,7 +229,7 @@ def checked_features(features: Any, rows: int, dtype: Any, kind: str) -> Any:
     else:
         matrix = np.asarray(features)
         if matrix.dtype.kind not in "biuf":
-            raise InputError(f"{what} must be numbers, got dtype {matrix.dtype}.")
+            raise InputError(f"{what} must be numbers, received dtype {matrix.dtype}.")
         matrix = np.ascontiguousarray(matrix, dtype=dtype)
         values = matrix
     if not np.isfinite(values).all():

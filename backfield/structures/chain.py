@@ -46,10 +46,10 @@ class Chain(Structure, name="chain"):
     def __post_init__(self) -> None:
         if not isinstance(self.order, int | np.integer) or isinstance(self.order, bool) or self.order not in (1, 2):
             raise InputError(
-                f"chain: order must be 1 or 2, the number of earlier labels that a label sees; got {self.order!r}."
+                f"chain: order must be 1 or 2, the number of earlier labels that a label sees; received {self.order!r}."
             )
         if isinstance(self.min_count, bool) or not isinstance(self.min_count, int) or self.min_count < 1:
-            raise InputError(f"chain: min_count must be a whole number >= 1, got {self.min_count!r}.")
+            raise InputError(f"chain: min_count must be a whole number >= 1, received {self.min_count!r}.")
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a sequence of rows or of dicts."""
@@ -76,7 +76,7 @@ class Chain(Structure, name="chain"):
         elif not hasattr(x, "tocsr"):
             x = _dense(x)
         if x.ndim != 2 or x.shape[0] == 0:
-            raise InputError(f"a sequence must have shape (T, F) with T >= 1, got {x.shape}.")
+            raise InputError(f"a sequence must have shape (T, F) with T >= 1, received {x.shape}.")
         return self._instance(x, (x.shape[0],))
 
     def join(self, X: Sequence[Any], names: dict[str, int] | None = None) -> Instance | None:

@@ -94,13 +94,13 @@ def _parts(constraints: Any) -> tuple[str, Iterable[Any]]:
     else:
         kind = "forbidden"
     if not isinstance(constraints, list | tuple | set | frozenset):
-        raise InputError(f"{_NEED}; got {constraints!r}.")
+        raise InputError(f"{_NEED}; received {constraints!r}.")
     return kind, constraints
 
 
 def _checked_pair(pair: Any, names: tuple[Any, ...]) -> tuple[Any, Any]:
     if not isinstance(pair, list | tuple) or len(pair) != 2 or tuple(pair) == (None, None):
-        raise InputError(f"{_NEED}; got the pair {pair!r}.")
+        raise InputError(f"{_NEED}; received the pair {pair!r}.")
     for label in pair:
         if label is not None and label not in names:
             raise InputError(f"the constraints name the label {label!r}; there are {', '.join(map(str, names))}.")
@@ -122,7 +122,7 @@ def _of_pairs(kind: str, pairs: tuple[tuple[Any, Any], ...], names: tuple[Any, .
 @lru_cache(maxsize=64)
 def _of_scheme(scheme: str, names: tuple[Any, ...]) -> Rules:
     if scheme not in _INSIDE:
-        raise InputError(f"{_NEED}; got {scheme!r}.")
+        raise InputError(f"{_NEED}; received {scheme!r}.")
     parts = [tag_and_name(str(name)) for name in names]
     inside = np.array([tag in _INSIDE[scheme] for tag, _ in parts])
     opened = np.array([tag in _OPEN[scheme] for tag, _ in parts])

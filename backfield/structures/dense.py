@@ -50,13 +50,13 @@ class Dense(Structure, name="dense"):
     def __post_init__(self) -> None:
         given = (self.kernels,) if isinstance(self.kernels, str | KernelSpec) else self.kernels
         if not isinstance(given, list | tuple) or not given:
-            raise InputError(f"kernels must list specs such as 'bilateral(60, 10)', got {self.kernels!r}.")
+            raise InputError(f"kernels must list specs such as 'bilateral(60, 10)', received {self.kernels!r}.")
         # Lists, as model files have them, become tuples: a part has a hash.
         object.__setattr__(self, "kernels", tuple(each if isinstance(each, str) else repr(each) for each in given))
         _ = self.specs
         for name, choices in (("compatibility", COMPATIBILITIES), ("filter", FILTERS)):
             if getattr(self, name) not in choices:
-                raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
+                raise InputError(f"{name} must be one of {', '.join(choices)}, received {getattr(self, name)!r}.")
 
     @property
     def specs(self) -> list[KernelSpec]:
@@ -82,7 +82,7 @@ class Dense(Structure, name="dense"):
             return instance
         p = np.asarray(p)
         if p.ndim != len(shape) + 1 or p.shape[:-1] != shape or p.dtype.kind not in "iuf":
-            raise InputError(f"probabilities must be numbers of shape {(*shape, 'labels')}, got {p.dtype} {p.shape}.")
+            raise InputError(f"probabilities must be numbers of shape {(*shape, 'labels')}, received {p.dtype} {p.shape}.")
         return dataclasses.replace(instance, node_features=p.reshape(-1, p.shape[-1]))
 
     def graph(self, sample: Instance, n_labels: int) -> Graph:
@@ -98,5 +98,5 @@ def _array(x: Any) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"an entry must have shape {_FORMS}; its rows differ.") from error
     if values.ndim not in (2, 3, 4) or 0 in values.shape or values.dtype.kind not in "biuf":
-        raise InputError(f"an entry must be numbers of shape {_FORMS}, got {values.dtype} {values.shape}.")
+        raise InputError(f"an entry must be numbers of shape {_FORMS}, received {values.dtype} {values.shape}.")
     return values

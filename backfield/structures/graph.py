@@ -32,7 +32,7 @@ class AnyGraph(Structure, name="graph"):
     def sample(self, x: Any, names: dict[str, int] | None = None) -> Instance:
         """Return the instance of a sample."""
         if not isinstance(x, Sample) or not isinstance(x.graph, Graph):
-            raise InputError(f"a backfield.Sample with a Graph is needed, got {type(x).__name__}.")
+            raise InputError(f"a backfield.Sample with a Graph is needed, received {type(x).__name__}.")
         graph = x.graph
         return Instance(
             (graph.n_variables,), graph.n_factors, x.node_features, x.factor_features, x.node_types, x.factor_types,

@@ -63,7 +63,7 @@ class Grid(Gridded, name="grid"):
 def _edge_features(across: np.ndarray, down: np.ndarray, height: int, width: int) -> np.ndarray:
     for edge, shape in ((across, (height, width - 1)), (down, (height - 1, width))):
         if edge.ndim != 3 or edge.shape[:2] != shape:
-            raise InputError(f"edge features must have shape ({shape[0]}, {shape[1]}, D), got {edge.shape}.")
+            raise InputError(f"edge features must have shape ({shape[0]}, {shape[1]}, D), received {edge.shape}.")
     if across.shape[2] != down.shape[2]:
         raise InputError("horizontal and vertical edges must have the same number of features.")
     return np.concatenate([edge.reshape(-1, across.shape[2]) for edge in (across, down)])

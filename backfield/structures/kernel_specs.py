@@ -38,7 +38,7 @@ class KernelSpec(Component):
     def _check(self) -> None:
         for value in self.bandwidths:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
-                raise InputError(f"{self!r}: bandwidths must be positive numbers, got {value!r}.")
+                raise InputError(f"{self!r}: bandwidths must be positive numbers, received {value!r}.")
         if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not np.isfinite(self.weight):
             raise InputError(f"{self!r}: the weight must be a finite number.")
 

@@ -80,13 +80,13 @@ class Gridded(Structure):
         try:
             array = np.asarray(x)
         except ValueError as error:
-            raise InputError(f"{self._what} must have shape {self.form}, got rows of different lengths.") from error
+            raise InputError(f"{self._what} must have shape {self.form}, received rows of different lengths.") from error
         if array.ndim == self.n_axes:
             array = array[..., None]
         if array.ndim != self.n_axes + 1 or 0 in array.shape:
-            raise InputError(f"{self._what} must have shape {self.form}, got {array.shape}.")
+            raise InputError(f"{self._what} must have shape {self.form}, received {array.shape}.")
         if array.dtype.kind not in "biuf":
-            raise InputError(f"{self._what} must hold numbers, got dtype {array.dtype}.")
+            raise InputError(f"{self._what} must hold numbers, received dtype {array.dtype}.")
         return array
 
     @property
@@ -131,5 +131,5 @@ def _checked_spacing(spacing: Any, n_axes: int) -> tuple[float, ...]:
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.shape != (n_axes,) or not ((array > 0) & np.isfinite(array)).all():
-        raise InputError(f"spacing must be {n_axes} positive numbers, one for each axis, got {spacing!r}.")
+        raise InputError(f"spacing must be {n_axes} positive numbers, one for each axis, received {spacing!r}.")
     return tuple(plain(array))

@@ -34,7 +34,7 @@ def check_structure(part: Any, X: Sequence[Any], y: Sequence[Any]) -> None:
         A few small examples with labels, as for ``fit``: of two sizes or more, where sizes may differ, and some of one size.
     """
     if len(X) != len(y) or len(X) < 2:
-        raise InputError(f"a structure is checked on two examples or more and their labels, got {len(X)} and {len(y)}.")
+        raise InputError(f"a structure is checked on two examples or more and their labels, received {len(X)} and {len(y)}.")
     check("structures", part, GENERAL)
     check("structures", part, CONTRACTS, list(X), [np.asarray(each) for each in y])
 

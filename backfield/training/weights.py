@@ -65,7 +65,7 @@ class WeightLayout:
                 if rows is None:
                     continue
                 if rows.features.shape[-1] != block.n_features:
-                    raise InputError(f"got {rows.features.shape[-1]} {what} features; {block.n_features} were learned.")
+                    raise InputError(f"received {rows.features.shape[-1]} {what} features; {block.n_features} were learned.")
                 sizes = _sizes(where, rows.index)
                 if sizes.size and (sizes != block.n_outputs).any():
                     tables = "variables" if kind == "unary" else "factors"
@@ -330,9 +330,9 @@ class Ridge:
         """Return the penalty of ``l2``: one number, or ``{"unary": a, "pairwise": b}``; "auto" is ``auto * units**2``."""
         given = l2 if isinstance(l2, dict) else {"unary": l2, "pairwise": l2}
         if not set(given) <= {"unary", "pairwise"} or not all(_is_ridge(value) for value in given.values()):
-            raise InputError(f"l2 must be 'auto', a finite number >= 0 or {{'unary': a, 'pairwise': b}}, got {l2!r}.")
+            raise InputError(f"l2 must be 'auto', a finite number >= 0 or {{'unary': a, 'pairwise': b}}, received {l2!r}.")
         if max((value for value in given.values() if value != "auto"), default=0) > MAX_RIDGE:
-            raise InputError(f"l2 must be at most {MAX_RIDGE:g}, got {l2!r}: nothing is learned beyond.")
+            raise InputError(f"l2 must be at most {MAX_RIDGE:g}, received {l2!r}: nothing is learned beyond.")
         if not isinstance(l2, dict) and (l2 != "auto" or units is None):
             return cls(auto if l2 == "auto" else float(l2), layout.n_weights)
         r = np.zeros(layout.n_weights)

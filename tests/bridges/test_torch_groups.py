@@ -122,7 +122,7 @@ def test_scales_without_a_gradient_are_data():
     [
         (bf.Tied(torch.zeros(2, 2)), r"tables must have shape \(3, 3\)"),
         (bf.Tied(torch.full((3, 3), torch.nan)), "hold NaN"),
-        (bf.Tied([1.0]), "must be a torch.Tensor, got list"),
+        (bf.Tied([1.0]), "must be a torch.Tensor, received list"),
         (bf.Tied(torch.zeros(2, 3, 3)), "it needs scales"),
         ([bf.Tied(torch.zeros(3, 3))] * 2, "must hold 1 groups"),
         (bf.Tied(torch.zeros(3, 3, dtype=torch.int64)), "call .float"),

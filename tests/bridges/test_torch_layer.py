@@ -281,7 +281,7 @@ def test_other_devices_are_copied_with_one_warning(monkeypatch):
     [
         ({"unary": torch.zeros(5, 2)}, r"unary must have shape \(6, 2\) or \(2, 3, 2\)"),
         ({"unary": torch.zeros(6, 2, dtype=torch.float16)}, r"must be float32 or float64.*\.float\(\)"),
-        ({"unary": np.zeros((6, 2))}, "must be a torch.Tensor, got ndarray"),
+        ({"unary": np.zeros((6, 2))}, "must be a torch.Tensor, received ndarray"),
         ({"unary": torch.full((6, 2), torch.nan)}, r"unary\[0\] holds nan"),
         ({"factors": torch.zeros(6, 2, 2)}, r"factors must have shape \(7, 2, 2\), or \(2, 2\)"),
         ({"labels": torch.zeros(7, dtype=torch.long)}, r"labels must have shape \(6,\)"),

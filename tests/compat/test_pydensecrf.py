@@ -122,7 +122,7 @@ def test_logistic_unary():
 
 def test_refusals():
     crf = dcrf.DenseCRF2D(8, 6, 3)
-    with pytest.raises(ValueError, match=r"Bad shape for unary energy \(Need \(3, 48\), got \(2, 48\)\)"):
+    with pytest.raises(ValueError, match=r"Bad shape for unary energy \(Need \(3, 48\), received \(2, 48\)\)"):
         crf.setUnaryEnergy(np.zeros((2, 48), np.float32))
     with pytest.raises(ValueError, match="Bad shape for pairwise bilateral"):
         crf.addPairwiseBilateral(sxy=3, srgb=3, rgbim=IMAGE[:5], compat=1)
@@ -130,7 +130,7 @@ def test_refusals():
         crf.addPairwiseBilateral(sxy=3, srgb=3, rgbim=IMAGE.astype(float), compat=1)
     with pytest.raises(ValueError, match="Bad shape for pairwise energy"):
         crf.addPairwiseEnergy(np.zeros((2, 47), np.float32), compat=1)
-    with pytest.raises(InputError, match="at most 16 features, got 17"):
+    with pytest.raises(InputError, match="at most 16 features, received 17"):
         crf.addPairwiseEnergy(np.zeros((17, 48), np.float32), compat=1)
     with pytest.raises(InputError, match="sxy must be a positive number"):
         crf.addPairwiseGaussian(sxy=0, compat=1)

@@ -346,7 +346,7 @@ class Ring(Structure):
     def sample(self, x, names=None):
         x = np.asarray(x)
         if x.ndim != 2:
-            raise InputError(f"a ring must have shape (T, F), got {x.shape}.")
+            raise InputError(f"a ring must have shape (T, F), received {x.shape}.")
         return Instance(shape=(len(x),), n_factors=len(x), node_features=x)
 
     def graph(self, sample, n_labels):
@@ -420,5 +420,5 @@ def test_a_structure_whose_names_are_lost_in_model_files():
 
 
 def test_a_structure_is_checked_on_examples():
-    with pytest.raises(InputError, match="two examples or more and their labels, got 1 and 1"):
+    with pytest.raises(InputError, match="two examples or more and their labels, received 1 and 1"):
         testing.check_structure("chain", RINGS[:1], RING_LABELS[:1])

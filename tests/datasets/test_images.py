@@ -88,7 +88,7 @@ def test_backgrounds_as_the_authors_give_them(scenes):
 def test_bad_backgrounds(scenes):
     folder = scenes / "stanford_background"
     save(folder / "regions" / "002.png", np.full((5, 6), 9))
-    with pytest.raises(InputError, match=r"002.png: classes are 0 .. 7 or 255 \(unknown\), got 9"):
+    with pytest.raises(InputError, match=r"002.png: classes are 0 .. 7 or 255 \(unknown\), received 9"):
         backgrounds.load(scenes)
     (folder / "regions" / "002.png").unlink()
     with pytest.raises(InputError, match=r"002.jpg has no labels"):

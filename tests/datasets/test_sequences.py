@@ -19,8 +19,8 @@ def test_columns(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"a b c\nd e\n", r"line 2: got 2 columns, 3 are needed as on line 1"),
-        (b"a b c\n\nd\n", r"line 3: got 1 column, 3 are needed as on line 1"),
+        (b"a b c\nd e\n", r"line 2: received 2 columns, 3 are needed as on line 1"),
+        (b"a b c\n\nd\n", r"line 3: received 1 column, 3 are needed as on line 1"),
         (b"\n\n", "has no sentences"),
         (b"a b\n\xff c\n", "not a text file in UTF-8"),
     ],
@@ -35,7 +35,7 @@ def test_bad_columns(tmp_path, text, words):
 
 def test_other_complaints(tmp_path):
     (tmp_path / "file.txt").write_text("a b\n")
-    with pytest.raises(InputError, match=r"line 1: got 2 columns, 3 are needed\."):
+    with pytest.raises(InputError, match=r"line 1: received 2 columns, 3 are needed\."):
         conll.read_columns(tmp_path / "file.txt", n_columns=3)
     with pytest.raises(InputError, match="cannot be read: No such file"):
         conll.read_columns(tmp_path / "none.txt")

@@ -181,8 +181,8 @@ def test_guard_takes_the_unary_terms_alone():
     ("params", "message"),
     [
         ({"kernels": []}, "kernels must list specs"),
-        ({"kernels": ["position(0)"]}, "bandwidths must be positive numbers, got 0"),
-        ({"kernels": ["bilateral(3, -1)"]}, "bandwidths must be positive numbers, got -1"),
+        ({"kernels": ["position(0)"]}, "bandwidths must be positive numbers, received 0"),
+        ({"kernels": ["bilateral(3, -1)"]}, "bandwidths must be positive numbers, received -1"),
         ({"kernels": ["bilateral(3, 1, channels=[7])"]}, r"needs features \[7\]; there are 3"),
         ({"kernels": ["spherical(3)"]}, "spherical"),
         ({"compatibility": "none"}, "compatibility must be one of"),

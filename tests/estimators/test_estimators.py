@@ -296,7 +296,7 @@ def test_bad_input(damage, message):
 @pytest.mark.parametrize("l2", [-1, np.nan, np.inf, "much", None, {"unary": -1.0}, {"edges": 1.0}])
 def test_a_ridge_that_is_none(l2):
     with pytest.raises(
-        bf.InputError, match=r"l2 must be 'auto', a finite number >= 0 or \{'unary': a, 'pairwise': b\}, got "
+        bf.InputError, match=r"l2 must be 'auto', a finite number >= 0 or \{'unary': a, 'pairwise': b\}, received "
     ):
         bf.GridCRF(l2=l2).fit(*easy_images(2))
 

@@ -111,7 +111,7 @@ def test_errors_name_the_example():
         bf.GridCRF().fit(Lists(X), Y)
     with pytest.raises(bf.InputError, match=r"example 1: labels have shape .1, 41. and the image .7, 7.; sizes must agree"):
         bf.GridCRF().fit(Lists(X), [np.zeros((6, 7), int)] + [np.zeros((1, 41), int)] * 3)
-    with pytest.raises(bf.InputError, match="X must be a sequence of examples, got int"):
+    with pytest.raises(bf.InputError, match="X must be a sequence of examples, received int"):
         bf.GridCRF().fit(3, Y)
     with pytest.raises(bf.InputError, match="needs X in memory"):
         bf.GridCRF(unary=bf.Classifier(LogisticRegression())).fit(Lists(images(4)[0]), Y)

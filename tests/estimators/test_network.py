@@ -117,7 +117,7 @@ def test_save_and_load_ask_for_the_module(tmp_path):
         bf.InputError, match=r"network of the class tests\.estimators\.test_network\.Pixels; loading runs no code"
     ):
         bf.load(path)
-    with pytest.raises(bf.InputError, match="got a torch"):
+    with pytest.raises(bf.InputError, match="received a torch"):
         bf.load(path, unary=rows(1, 2))
     with pytest.raises(bf.InputError, match="with parameters"):
         bf.load(path, unary=Pixels(features=2))

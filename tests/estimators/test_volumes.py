@@ -91,14 +91,14 @@ def test_packed_folders_take_the_neighbourhood_that_is_asked_for(tmp_path):
 
 
 BAD = {
-    "spacing 0": (lambda: bf.VolumeCRF(spacing=(1, 1, 0)).fit(X, Y), r"3 positive numbers.*got \(1, 1, 0\)"),
+    "spacing 0": (lambda: bf.VolumeCRF(spacing=(1, 1, 0)).fit(X, Y), r"3 positive numbers.*received \(1, 1, 0\)"),
     "spacing of two": (lambda: bf.VolumeCRF(spacing=(1, 1)).fit(X, Y), "3 positive numbers"),
     "spacing NaN": (lambda: bf.VolumeCRF(spacing=(1, 1, np.nan)).fit(X, Y), "3 positive numbers"),
-    "8 in 3-D": (lambda: bf.VolumeCRF(neighbours=8).fit(X, Y), "6, 18 or 26 neighbours, got 8"),
+    "8 in 3-D": (lambda: bf.VolumeCRF(neighbours=8).fit(X, Y), "6, 18 or 26 neighbours, received 8"),
     "zero": (lambda: bf.VolumeCRF(offsets=[(0, 0, 0)]).fit(X, Y), "joins a variable to itself"),
     "images": (
         lambda: bf.VolumeCRF().fit([np.zeros((4, 5))], [np.zeros((4, 5), int)]),
-        r"shape \(D, H, W, F\), got \(4, 5\)",
+        r"shape \(D, H, W, F\), received \(4, 5\)",
     ),
     "texts": (lambda: bf.VolumeCRF().fit([np.full((2, 2, 2), "a")], [np.zeros((2, 2, 2), int)]), "must hold numbers"),
     "labels": (lambda: bf.VolumeCRF().fit(X[:1], [Y[0][0]]), r"example 0: labels must be integers of shape \(6, 7, 8\)"),

@@ -126,7 +126,7 @@ def test_enlarge_interpolates():
     assert larger.dtype == np.float32
     np.testing.assert_allclose(larger.sum(axis=2), 1, rtol=1e-5)
     assert np.array_equal(enlarge(plane, (23, 31), 1), plane)
-    with pytest.raises(InputError, match=r"have shape \(5, 6\), got \(4, 6\)"):
+    with pytest.raises(InputError, match=r"have shape \(5, 6\), received \(4, 6\)"):
         enlarge(probabilities[:4], (25, 30), 5)
 
 

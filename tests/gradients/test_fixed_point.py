@@ -151,11 +151,11 @@ def test_no_gradient_through_samples(strategy):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("perturbation(sides=3)", "sides must be 1, 2 or 4, got 3"),
-        ("perturbation(multiplier=0)", "multiplier must be a positive number, got 0"),
-        ("implicit(system='dense')", "system must be 'matrix_free' or 'explicit', got 'dense'"),
-        ("backpropagation(tol=0)", "tol must be a positive number, got 0"),
-        ("truncated(memory=0)", "memory must be a positive number of bytes, got 0"),
+        ("perturbation(sides=3)", "sides must be 1, 2 or 4, received 3"),
+        ("perturbation(multiplier=0)", "multiplier must be a positive number, received 0"),
+        ("implicit(system='dense')", "system must be 'matrix_free' or 'explicit', received 'dense'"),
+        ("backpropagation(tol=0)", "tol must be a positive number, received 0"),
+        ("truncated(memory=0)", "memory must be a positive number of bytes, received 0"),
         ("truncate", "there is no 'truncate' in gradients; did you mean 'truncated'"),
     ],
 )

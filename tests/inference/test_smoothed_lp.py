@@ -593,7 +593,7 @@ def test_bad_settings():
     with pytest.raises(bf.InputError, match="are 20 numbers"):
         biases(GRAPHS["cycle"], np.zeros(3), 0.1)
     for method in METHODS:
-        with pytest.raises(bf.InputError, match=r"are 68 numbers .* got shape \(4,\)"):
+        with pytest.raises(bf.InputError, match=r"are 68 numbers .* received shape \(4,\)"):
             method.engine(random_potentials(GRAPHS["grid"], np.random.default_rng(0))).state_of(np.zeros(4))
     for graph, engine in ((GRAPHS["grid"], GeneralEngine), (GRAPHS["mixed"], GeneralEngine)):
         method = SmoothedLP(choice="greedy")

@@ -290,9 +290,9 @@ def test_points_in_one_place():
         (np.array([[0.0, 1.0], [np.nan, 2.0]]), 1.0, "feature 0 of point 1 is nan"),
         (np.array([[0.0, 1.0], [1.0, np.inf]]), 1.0, "feature 1 of point 1 is inf"),
         (np.full((2, 2), 1e30), 1.0, "below"),
-        (np.zeros((3, 2)), 0.0, "bandwidths must be positive numbers, got 0 for feature 0"),
-        (np.zeros((3, 2)), [1.0, -2.0], "got -2 for feature 1"),
-        (np.zeros((3, 2)), [1.0, np.nan], "got nan for feature 1"),
+        (np.zeros((3, 2)), 0.0, "bandwidths must be positive numbers, received 0 for feature 0"),
+        (np.zeros((3, 2)), [1.0, -2.0], "received -2 for feature 1"),
+        (np.zeros((3, 2)), [1.0, np.nan], "received nan for feature 1"),
         (np.zeros((3, 2)), [1.0, 1.0, 1.0], "need one bandwidth or 2"),
         (np.zeros((0, 2)), 1.0, "at least 1"),
         (np.zeros((2, 0)), 1.0, "at least 1"),
@@ -306,14 +306,14 @@ def test_bad_features(kind, features, bandwidths, words):
 
 
 def test_other_bad_input():
-    with pytest.raises(InputError, match="at most 16 features, got 17"):
+    with pytest.raises(InputError, match="at most 16 features, received 17"):
         Permutohedral(np.zeros((3, 17)))
     Permutohedral(points(5, 16))
     with pytest.raises(InputError, match="more vertices than a permutohedral lattice can number"):
         Permutohedral(points(5, 16), 1e-9)
-    with pytest.raises(InputError, match="float32 or float64, got int64"):
+    with pytest.raises(InputError, match="float32 or float64, received int64"):
         Exact(np.zeros((3, 2)), dtype=int)
-    with pytest.raises(InputError, match="one of none, symmetric, before, after, got 'rows'"):
+    with pytest.raises(InputError, match="one of none, symmetric, before, after, received 'rows'"):
         Normalised(Exact(np.zeros((3, 2))), "rows")
     with pytest.raises(InputError, match=r"must have shape \(3, C\)"):
         Normalised(Exact(np.zeros((3, 2)))).filter(np.zeros((4, 2)))

@@ -111,5 +111,5 @@ def test_squares_that_overflow_leave_the_plain_metric():
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="lbfgs: precondition must be True or False, got 'yes'"):
+    with pytest.raises(InputError, match="lbfgs: precondition must be True or False, received 'yes'"):
         LBFGS(precondition="yes")

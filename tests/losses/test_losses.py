@@ -179,7 +179,7 @@ def test_smoothed_error_counts_errors(loss):
         mu, labels = random_marginals(graph), random_labels(graph)
         wrong = sum(table.argmax() != np.ravel_multi_index(x, table.shape) for table, x, _ in tables(loss, mu, labels))
         assert evaluate(f"{loss}(alpha=1e5)", mu, labels)[0] == pytest.approx(wrong, abs=1e-3)
-    with pytest.raises(bf.InputError, match="alpha must be a positive number, got 0"):
+    with pytest.raises(bf.InputError, match="alpha must be a positive number, received 0"):
         get("losses", f"{loss}(alpha=0)")
 
 

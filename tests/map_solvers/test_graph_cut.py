@@ -364,13 +364,13 @@ def test_bad_input():
         GraphCut().solve(theta)
     problem = CutProblem(submodular(Graph.grid(2, 2), np.random.default_rng(14)))
     for call, match in [
-        (lambda: problem.add_unary(4, 1.0), r"variables must be 0 \.\. 3, got 4"),
+        (lambda: problem.add_unary(4, 1.0), r"variables must be 0 \.\. 3, received 4"),
         (lambda: problem.add_unary([0.5], 1.0), r"list of integers"),
         (lambda: problem.add_unary([0], [np.nan]), r"delta holds NaN"),
         (lambda: problem.add_unary([0], [INF]), r"infinite"),
-        (lambda: problem.set_unary(np.zeros((3, 2))), r"shape \(4, 2\), got \(3, 2\)"),
+        (lambda: problem.set_unary(np.zeros((3, 2))), r"shape \(4, 2\), received \(3, 2\)"),
         (lambda: problem.set_unary(np.full((4, 2), np.nan)), r"NaN"),
-        (lambda: problem.solve_many([0], [1.0], returns="all"), r"got 'all'"),
+        (lambda: problem.solve_many([0], [1.0], returns="all"), r"received 'all'"),
     ]:
         with pytest.raises(InputError, match=match):
             call()

@@ -320,7 +320,7 @@ def test_pgmpy_and_back():
         for name in model.names:
             assert other.states[name] == model.states[name]
             np.testing.assert_allclose(other.table(name).values, model.table(name).values, atol=1e-12)
-    with pytest.raises(bf.InputError, match="got int"):
+    with pytest.raises(bf.InputError, match="received int"):
         Model.from_pgmpy(3)
 
 

@@ -150,7 +150,7 @@ def test_its_structure_compared(site, tmp_path):
 def test_wrong_data_for_its_structure(site, tmp_path):
     rings(tmp_path / "rings.npz", (6, 2))
     done = shell(site, "fit", tmp_path / "rings.npz", "--model", "ring", "-o", tmp_path / "model.bf")
-    assert done.returncode == 2 and "example 1: a ring must have shape (T, F) with T > 2, got (2, 2)" in done.stderr
+    assert done.returncode == 2 and "example 1: a ring must have shape (T, F) with T > 2, received (2, 2)" in done.stderr
     done = shell(tmp_path, "fit", tmp_path / "rings.npz", "--model", "ring", "-o", tmp_path / "model.bf")
     assert done.returncode == 2 and "there is no 'ring' in structures" in done.stderr and "plugin" in done.stderr
 

@@ -72,9 +72,9 @@ class DenseCRF:
         """Add a kernel of features (d, variables), which are already divided by their bandwidths."""
         f = _floats(features, "features")
         if f.shape[1] != self._nvar:
-            raise InputError(f"Bad shape for pairwise energy (Need (?, {self._nvar}), got {f.shape})")
+            raise InputError(f"Bad shape for pairwise energy (Need (?, {self._nvar}), received {f.shape})")
         if f.shape[0] > MAX_DIMENSIONS:
-            raise InputError(f"a lattice takes at most {MAX_DIMENSIONS} features, got {f.shape[0]}.")
+            raise InputError(f"a lattice takes at most {MAX_DIMENSIONS} features, received {f.shape[0]}.")
         KernelType(kernel)
         self._add(np.ascontiguousarray(f.T), np.ones(f.shape[0]), compat, normalization)
 
@@ -100,7 +100,7 @@ class DenseCRF:
         if f is not None:
             costs = np.ascontiguousarray(costs @ _floats(f, "f"))
         if costs.shape != (self._nlabel, self._nvar):
-            raise InputError(f"Bad shape for unary energy (Need {(self._nlabel, self._nvar)}, got {costs.shape})")
+            raise InputError(f"Bad shape for unary energy (Need {(self._nlabel, self._nvar)}, received {costs.shape})")
         self._unary, self._bound = costs, None
 
     def inference(self, niter: int) -> np.ndarray:
@@ -165,7 +165,7 @@ class DenseCRF2D(DenseCRF):
         KernelType(kernel)
         image = np.asarray(rgbim)
         if image.shape[:2] != (self._h, self._w):
-            raise InputError(f"Bad shape for pairwise bilateral (Need {(self._h, self._w, 3)}, got {image.shape})")
+            raise InputError(f"Bad shape for pairwise bilateral (Need {(self._h, self._w, 3)}, received {image.shape})")
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
             raise InputError(
                 "addPairwiseBilateral only works for RGB images of uint8; for others use utils.create_pairwise_bilateral "
@@ -186,7 +186,7 @@ def _log_potential(compat: Any, n_labels: int) -> Any:
         return float(compat)  # type: ignore[arg-type]
     matrix = np.asarray(compat, dtype=np.float64)
     if matrix.shape not in ((n_labels,), (n_labels, n_labels)):
-        raise InputError(f"compat must be a number, ({n_labels},) or ({n_labels}, {n_labels}); got {matrix.shape}.")
+        raise InputError(f"compat must be a number, ({n_labels},) or ({n_labels}, {n_labels}); received {matrix.shape}.")
     return -matrix if matrix.ndim == 1 else -(matrix + matrix.T) / 2
 
 
@@ -194,20 +194,20 @@ def _bandwidths(value: Any, count: int, name: str) -> np.ndarray:
     sigma = np.asarray(value, dtype=np.float64)
     sigma = np.full(count, sigma) if sigma.ndim == 0 else sigma
     if sigma.shape != (count,) or not (sigma > 0).all():
-        raise InputError(f"{name} must be a positive number or {count}, got {value!r}.")
+        raise InputError(f"{name} must be a positive number or {count}, received {value!r}.")
     return sigma
 
 
 def _floats(values: Any, name: str) -> np.ndarray:
     array = np.ascontiguousarray(values, dtype=np.float32)
     if array.ndim != 2 or not np.isfinite(array).all():
-        raise InputError(f"{name} must be a matrix of finite numbers, got shape {array.shape}.")
+        raise InputError(f"{name} must be a matrix of finite numbers, received shape {array.shape}.")
     return array
 
 
 def _size(value: Any, name: str) -> int:
     if int(value) < 1:
-        raise InputError(f"{name} must be a whole number >= 1, got {value!r}.")
+        raise InputError(f"{name} must be a whole number >= 1, received {value!r}.")
     return int(value)
 
 

@@ -17,7 +17,7 @@ def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: b
     With ``zero_unsure``, 0 means that nothing is known, and labels are 1 .. n_labels.
     """
     if not 0 < gt_prob < 1:
-        raise InputError(f"gt_prob must be within (0, 1), got {gt_prob!r}.")
+        raise InputError(f"gt_prob must be within (0, 1), received {gt_prob!r}.")
     flat = np.asarray(labels).reshape(-1)
     wrong = -np.log((1.0 - gt_prob) / (n_labels - 1))
     out = np.full((n_labels, len(flat)), wrong, dtype=np.float32)
@@ -35,7 +35,7 @@ def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None =
     p = np.asarray(sm)
     if scale is not None:
         if not 0 < scale <= 1:
-            raise InputError(f"scale must be within (0, 1], got {scale!r}.")
+            raise InputError(f"scale must be within (0, 1], received {scale!r}.")
         p = scale * p + (1 - scale) / p.shape[0]
     if clip is not None:
         p = np.clip(p, clip, 1.0)
@@ -56,7 +56,7 @@ def create_pairwise_bilateral(sdims: Sequence[float], schan: Any, img: Any, chdi
     channels = (image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)).astype(np.float32)
     scales = np.full(len(channels), schan) if isinstance(schan, Number) else np.asarray(schan)
     if scales.shape != (len(channels),):
-        raise InputError(f"schan must be a number or one for each of {len(channels)} channels, got {schan!r}.")
+        raise InputError(f"schan must be a number or one for each of {len(channels)} channels, received {schan!r}.")
     channels = channels / scales.astype(np.float32).reshape(-1, *[1] * (channels.ndim - 1))
     features = np.concatenate([_mesh(sdims, channels.shape[1:]), channels])
     return features.reshape(len(features), -1)
@@ -74,6 +74,6 @@ def softmax_to_unary(sm: Any, GT_PROB: float = 1) -> np.ndarray:
 
 def _mesh(sdims: Sequence[float], shape: Sequence[int]) -> np.ndarray:
     if len(sdims) != len(shape):
-        raise InputError(f"sdims must have a bandwidth for each of {len(shape)} axes, got {len(sdims)}.")
+        raise InputError(f"sdims must have a bandwidth for each of {len(shape)} axes, received {len(sdims)}.")
     mesh = np.stack(np.meshgrid(*(np.arange(n, dtype=np.float32) for n in shape), indexing="ij"))
     return mesh / np.asarray(sdims, dtype=np.float32).reshape(-1, *[1] * len(shape))

@@ -76,7 +76,7 @@ class Numbers:
             bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
         if len(bad):
             at = index + step * int(bad[0])
-            raise self.error(at, f"{what} must be a whole number >= 0, got {shown(self.token(at))}.")
+            raise self.error(at, f"{what} must be a whole number >= 0, received {shown(self.token(at))}.")
         return values.astype(np.int64)
 
     def integer(self, index: int, what: str) -> int:

@@ -109,18 +109,18 @@ def read_graphml(path: str | Path) -> list[GraphRecord]:
 def _record(where: str, nodes: Any, edges: Any, edge_features: Any, labels: Any, name: str) -> GraphRecord:
     """Return a graph whose parts go together."""
     if nodes is None or nodes.ndim != 2 or nodes.dtype.kind not in "biuf" or 0 in nodes.shape:
-        raise InputError(f"{where}: nodes must be numbers of shape (n, F), got {_words(nodes)}.")
+        raise InputError(f"{where}: nodes must be numbers of shape (n, F), received {_words(nodes)}.")
     edges = np.empty((0, 2), dtype=np.int64) if edges is None or edges.size == 0 else edges
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise InputError(f"{where}: edges must be whole numbers of shape (E, 2), got {_words(edges)}.")
+        raise InputError(f"{where}: edges must be whole numbers of shape (E, 2), received {_words(edges)}.")
     if len(edges) and not 0 <= int(edges.min()) <= int(edges.max()) < len(nodes):
-        raise InputError(f"{where}: edges join nodes 0 .. {len(nodes) - 1}, got {edges.min()} .. {edges.max()}.")
+        raise InputError(f"{where}: edges join nodes 0 .. {len(nodes) - 1}, received {edges.min()} .. {edges.max()}.")
     if (edges[:, 0] == edges[:, 1]).any():
         raise InputError(f"{where}: an edge joins node {edges[edges[:, 0] == edges[:, 1]][0, 0]} to itself.")
     if edge_features is not None and (edge_features.ndim != 2 or len(edge_features) != len(edges)):
-        raise InputError(f"{where}: edge_features must have shape ({len(edges)}, D), got {_words(edge_features)}.")
+        raise InputError(f"{where}: edge_features must have shape ({len(edges)}, D), received {_words(edge_features)}.")
     if labels is not None and (labels.shape != (len(nodes),) or labels.dtype.kind not in "iu"):
-        raise InputError(f"{where}: labels must be {len(nodes)} whole numbers, got {_words(labels)}.")
+        raise InputError(f"{where}: labels must be {len(nodes)} whole numbers, received {_words(labels)}.")
     for key, array in (("nodes", nodes), ("edge_features", edge_features)):
         if array is not None and not np.isfinite(array).all():
             row, column = (int(k) for k in np.argwhere(~np.isfinite(array))[0])
@@ -142,7 +142,7 @@ def _numbers(where: str, content: dict[str, Any], key: str) -> np.ndarray | None
     except ValueError as error:
         raise InputError(f"{where}: {key} must be a rectangular list of numbers.") from error
     if array.size and array.dtype.kind not in "biuf":
-        raise InputError(f"{where}: {key} must hold numbers, got {array.dtype}.")
+        raise InputError(f"{where}: {key} must hold numbers, received {array.dtype}.")
     return array
 
 
@@ -151,14 +151,14 @@ def _array(path: str | Path, arrays: dict[str, Any], key: str, ndim: int, kinds:
         raise InputError(f"{path} needs the key {key!r}; it has {', '.join(sorted(arrays))}.")
     array = np.asarray(arrays[key])
     if array.ndim != ndim or array.dtype.kind not in kinds:
-        raise InputError(f"{path}: {key} must have {ndim} axes of numbers, got {_words(array)}.")
+        raise InputError(f"{path}: {key} must have {ndim} axes of numbers, received {_words(array)}.")
     return array
 
 
 def _cuts(path: str | Path, arrays: dict[str, Any], key: str, total: int) -> np.ndarray:
     lengths = _array(path, arrays, key, 1, "iu") if key in arrays else np.array([total])
     if len(lengths) == 0 or int(lengths.min()) < 0 or int(lengths.sum()) != total:
-        raise InputError(f"{path}: {key} must be counts that add up to {total}, got a sum of {int(lengths.sum())}.")
+        raise InputError(f"{path}: {key} must be counts that add up to {total}, received a sum of {int(lengths.sum())}.")
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 

@@ -75,7 +75,7 @@ def write_mask(path: str | Path, mask: np.ndarray, colours: bool = True, positiv
     if positive is not None:
         mask, limit = np.where(mask == 1, positive, 0), 256 if positive < 256 else 65536
     if mask.size and not 0 <= int(mask.min()) <= int(mask.max()) < limit:
-        raise InputError(f"{path}: a PNG holds classes 0 .. 65535, got {mask.min()} .. {mask.max()}.")
+        raise InputError(f"{path}: a PNG holds classes 0 .. 65535, received {mask.min()} .. {mask.max()}.")
     with replacing(path) as file:
         picture = Image.fromarray(mask.astype(np.uint8 if limit <= 256 else np.uint16))
         if colours and limit == DONT_CARE:

@@ -146,7 +146,7 @@ def _cuts(path: str | Path, arrays: dict[str, Entry]) -> np.ndarray | None:
         if key in arrays:
             values = np.asarray(arrays[key])
             if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) == 0:
-                raise InputError(f"{path}: {key} must be a row of whole numbers, got {values.dtype} {values.shape}.")
+                raise InputError(f"{path}: {key} must be a row of whole numbers, received {values.dtype} {values.shape}.")
             return np.concatenate([[0], np.cumsum(values)]) if key == "lengths" else values.astype(np.int64)
     return None
 
@@ -176,7 +176,7 @@ def _list(
         where = f"{path}: {key}[{k}]"
         if each.dtype.kind not in kinds or each.ndim not in ndim or each.size == 0:
             what = "numbers" if "f" in kinds else "whole numbers"
-            raise InputError(f"{where} must hold {what} of shape {shape}, got {each.dtype} of shape {each.shape}.")
+            raise InputError(f"{where} must hold {what} of shape {shape}, received {each.dtype} of shape {each.shape}.")
         if each.ndim == max(ndim) > 1 and out[0].ndim == each.ndim and key != "masks" and each.shape[-1] != out[0].shape[-1]:
             raise InputError(f"{where} has {each.shape[-1]} features, {key}[0] has {out[0].shape[-1]}; counts must agree.")
         if each.ndim != out[0].ndim:

@@ -87,7 +87,7 @@ class Stack:
         self.shape, self.header = tuple(shape), opened.header
         self.spacing = _checked_spacing(opened.spacing, n_axes, self.path)
         if 0 in self.shape or self.dtype.kind not in "biuf":
-            raise InputError(f"{self.path}: must hold numbers, got {self.dtype} of shape {self.shape}.")
+            raise InputError(f"{self.path}: must hold numbers, received {self.dtype} of shape {self.shape}.")
 
     def __reduce__(self) -> Any:
         return Stack, (self.path, self.n_axes)
@@ -151,9 +151,9 @@ def read_mask(path: str | Path, image: Stack) -> np.ndarray:
     values = mask[...].reshape(shape)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all() or (values != np.round(values)).any() or abs(values).max() > 2**31 - 1:
-            raise InputError(f"{path}: a mask holds classes, whole numbers; got others.")
+            raise InputError(f"{path}: a mask holds classes, whole numbers; received others.")
     elif values.size and int(values.max()) > 2**31 - 1:
-        raise InputError(f"{path}: classes must be below 2**31, got {values.max()}.")
+        raise InputError(f"{path}: classes must be below 2**31, received {values.max()}.")
     labels = values.astype(np.int32)
     return np.where((labels == DONT_CARE) | (labels < 0), np.int32(-1), labels)
 
@@ -338,7 +338,7 @@ def _checked_spacing(spacing: Any, n_axes: int, path: Path) -> tuple[float, ...]
     except (TypeError, ValueError):
         sizes = ()
     if len(sizes) != n_axes or not all(0 < size < math.inf for size in sizes):
-        raise InputError(f"{path}: the spacing of its voxels must be {n_axes} positive numbers, got {spacing!r}.")
+        raise InputError(f"{path}: the spacing of its voxels must be {n_axes} positive numbers, received {spacing!r}.")
     return sizes
 
 

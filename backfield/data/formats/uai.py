@@ -198,7 +198,7 @@ def write_evidence(observed: Any, path: str | Path) -> None:
     """Write observed labels (n,), -1 where a variable is free."""
     observed = np.asarray(observed)
     if observed.ndim != 1 or observed.dtype.kind not in "iu":
-        raise InputError(f"{path}: observed must be (n,) integers, got {observed.dtype} of shape {observed.shape}.")
+        raise InputError(f"{path}: observed must be (n,) integers, received {observed.dtype} of shape {observed.shape}.")
     known = np.flatnonzero(observed >= 0)
     pairs = np.stack([known, observed[known]], axis=1).ravel().tolist()
     write_packed(path, " ".join(map(str, [len(known), *pairs])) + "\n")

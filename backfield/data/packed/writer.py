@@ -81,7 +81,7 @@ def write_shards(
     if len(X) == 0:
         raise InputError("there are no examples to pack.")
     if y is not None and len(y) != len(X):
-        raise InputError(f"got {len(X)} examples but {len(y)} labelings.")
+        raise InputError(f"received {len(X)} examples but {len(y)} labelings.")
     folder = Path(folder).absolute()
     names = [str(k) for k in range(len(X))] if names is None else [str(name) for name in names]
     x, labels = X[0], None if y is None else y[0]

@@ -63,7 +63,7 @@ class Auto(Inference, name="auto"):
         check_positive(self, "memory")
         number = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
         if not (number and 0 < self.seconds < np.inf):
-            raise InputError(f"auto: seconds must be a positive number, got {self.seconds!r}.")
+            raise InputError(f"auto: seconds must be a positive number, received {self.seconds!r}.")
 
     def infer(self, theta: Potentials) -> Result:
         """Return marginals and log Z, or an estimate of it with ``lower`` and ``upper``."""

@@ -103,7 +103,7 @@ def _size(values: np.ndarray) -> float:
 def _checked(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> np.ndarray:
     if unary.ndim != 2 or table.shape != (unary.shape[1],) * 2 or table.dtype != unary.dtype:
         raise InputError(
-            f"tied chains need unary (n, L) and table (L, L) of one type, got {unary.dtype} {unary.shape} "
+            f"tied chains need unary (n, L) and table (L, L) of one type, received {unary.dtype} {unary.shape} "
             f"and {table.dtype} {table.shape}."
         )
     ptr = np.ascontiguousarray(ptr, dtype=np.int64).view()

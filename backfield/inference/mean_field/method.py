@@ -64,9 +64,9 @@ class MeanField(IterativeInference, name="mean_field"):
     def __post_init__(self) -> None:
         check_iterations(self)
         if self.schedule not in SCHEDULES:
-            raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}.")
+            raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}; received {self.schedule!r}.")
         if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
+            raise InputError(f"family must be one of {', '.join(FAMILIES)}; received {self.family!r}.")
 
     def supports(self, theta: Potentials) -> bool:
         """Whether theta holds tables, or kernel groups, beside which factors are written out."""

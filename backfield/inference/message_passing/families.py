@@ -61,9 +61,9 @@ class MessagePassing(IterativeInference):
     def __post_init__(self) -> None:
         check_iterations(self)
         if self.schedule not in schedules.SCHEDULES:
-            raise InputError(f"schedule must be one of {', '.join(schedules.SCHEDULES)}; got {self.schedule!r}.")
+            raise InputError(f"schedule must be one of {', '.join(schedules.SCHEDULES)}; received {self.schedule!r}.")
         if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}; got {self.family!r}.")
+            raise InputError(f"family must be one of {', '.join(FAMILIES)}; received {self.family!r}.")
 
     def counting_numbers(self, graph: Graph) -> np.ndarray:
         """Return rho (F,)."""

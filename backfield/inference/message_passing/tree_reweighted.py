@@ -100,7 +100,7 @@ def counting_numbers(graph: Graph, rho: Any) -> np.ndarray:
     """Return rho (F,) as float64; constant where a number (or a grid's ``"trees"``) was asked for."""
     if isinstance(rho, str):
         if rho != "trees":
-            raise InputError(f"rho must be a positive number, one number per factor, or 'trees'; got {rho!r}.")
+            raise InputError(f"rho must be a positive number, one number per factor, or 'trees'; received {rho!r}.")
         return np.asarray(graph.compiled("trees", lambda: from_trees(graph)))
     if isinstance(rho, float):
         return np.asarray(graph.compiled(("rho", rho), lambda: _checked(graph, rho)))
@@ -111,13 +111,13 @@ def _checked(graph: Graph, rho: Any) -> np.ndarray:
     try:
         array = np.asarray(rho)
     except ValueError as error:
-        raise InputError(f"rho must be one number or one per factor ({graph.n_factors}); got {rho!r}.") from error
+        raise InputError(f"rho must be one number or one per factor ({graph.n_factors}); received {rho!r}.") from error
     if array.dtype.kind not in "iuf" or not ((array >= _LIMITS[0]) & (array <= _LIMITS[1])).all():
-        raise InputError(f"rho must be positive, from {_LIMITS[0]:g} to {_LIMITS[1]:g}; got {rho!r}.")
+        raise InputError(f"rho must be positive, from {_LIMITS[0]:g} to {_LIMITS[1]:g}; received {rho!r}.")
     if array.ndim == 0:
         return np.broadcast_to(np.float64(array), graph.n_factors)
     if array.shape != (graph.n_factors,):
-        raise InputError(f"rho must be one number or one per factor ({graph.n_factors}); got shape {array.shape}.")
+        raise InputError(f"rho must be one number or one per factor ({graph.n_factors}); received shape {array.shape}.")
     return array.astype(np.float64)
 
 

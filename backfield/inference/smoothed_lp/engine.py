@@ -131,7 +131,7 @@ def checked(graph: Graph, messages: Any, dtype: Any = None) -> np.ndarray:
     messages = np.ascontiguousarray(messages, dtype)
     size = graph.n_slots * graph.n_labels if graph.n_labels is not None else int(graph.layout.msg_ptr[-1])
     if messages.shape != (size,):
-        raise InputError(f"messages of this graph are {size} numbers (smoothed_lp), got shape {messages.shape}.")
+        raise InputError(f"messages of this graph are {size} numbers (smoothed_lp), received shape {messages.shape}.")
     return messages
 
 

@@ -85,12 +85,12 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
     def __post_init__(self) -> None:
         check_iterations(self)
         if isinstance(self.eps, bool) or not isinstance(self.eps, int | float) or not 0 < self.eps < np.inf:
-            raise InputError(f"smoothed_lp: eps must be a positive number, got {self.eps!r}.")
+            raise InputError(f"smoothed_lp: eps must be a positive number, received {self.eps!r}.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise InputError(f"smoothed_lp: seed must be a whole number >= 0, got {self.seed!r}.")
+            raise InputError(f"smoothed_lp: seed must be a whole number >= 0, received {self.seed!r}.")
         for what, known in (("choice", CHOICES), ("schedule", SCHEDULES), ("family", FAMILIES)):
             if getattr(self, what) not in known:
-                raise InputError(f"smoothed_lp: {what} must be one of {', '.join(known)}; got {getattr(self, what)!r}.")
+                raise InputError(f"smoothed_lp: {what} must be one of {', '.join(known)}; received {getattr(self, what)!r}.")
 
     def bound_for(self, graph: Graph) -> str:
         """Return 'upper' for eps >= 1: then the entropies of the regions together are no less than that of the field."""

@@ -71,7 +71,7 @@ def float_type(dtype: Any) -> np.dtype[Any]:
     """Return float32 or float64; refuse others."""
     kind = np.dtype(dtype)
     if kind not in (np.float32, np.float64):
-        raise InputError(f"values of a Gaussian filter must be float32 or float64, got {kind}.")
+        raise InputError(f"values of a Gaussian filter must be float32 or float64, received {kind}.")
     return kind
 
 
@@ -79,11 +79,11 @@ def check_bandwidths(bandwidths: Any, d: int) -> np.ndarray:
     """Return one positive bandwidth for each of d features."""
     sigma = np.asarray(bandwidths, dtype=np.float64)
     if sigma.ndim > 1 or sigma.size not in (1, d):
-        raise InputError(f"{d} features need one bandwidth or {d}, got an array of shape {sigma.shape}.")
+        raise InputError(f"{d} features need one bandwidth or {d}, received an array of shape {sigma.shape}.")
     sigma = np.broadcast_to(sigma, d).copy()
     bad = np.flatnonzero(~((sigma > 0) & (sigma < np.inf)))
     if len(bad):
-        raise InputError(f"bandwidths must be positive numbers, got {sigma[bad[0]]:g} for feature {bad[0]}.")
+        raise InputError(f"bandwidths must be positive numbers, received {sigma[bad[0]]:g} for feature {bad[0]}.")
     return sigma
 
 
@@ -103,7 +103,9 @@ def check_features(features: Any) -> np.ndarray:
     """Return features as an array (n, d) with n, d > 0."""
     f = np.asarray(features)
     if f.ndim != 2 or f.size == 0 or f.dtype.kind not in "fiub":
-        raise InputError(f"features must be real numbers of shape (n, d) with n and d at least 1, got {f.dtype} {f.shape}.")
+        raise InputError(
+            f"features must be real numbers of shape (n, d) with n and d at least 1, received {f.dtype} {f.shape}."
+        )
     return f
 
 
@@ -111,7 +113,7 @@ def check_values(values: Any, n: int, dtype: np.dtype[Any]) -> np.ndarray:
     """Return values as a contiguous array (n, C)."""
     q = np.ascontiguousarray(values, dtype=dtype)
     if q.ndim != 2 or len(q) != n or q.shape[1] == 0:
-        raise InputError(f"values to filter must have shape ({n}, C) with C at least 1, got {q.shape}.")
+        raise InputError(f"values to filter must have shape ({n}, C) with C at least 1, received {q.shape}.")
     return q
 
 

@@ -44,7 +44,7 @@ def make_filter(kind: str, features: Any, bandwidths: Any, dtype: Any) -> Filter
 def choose(kind: str, points: np.ndarray, sigma: np.ndarray) -> str:
     """Return the kind of filter that ``auto`` stands for; others are checked."""
     if kind not in FILTERS:
-        raise InputError(f"filter must be one of {', '.join(FILTERS)}, got {kind!r}.")
+        raise InputError(f"filter must be one of {', '.join(FILTERS)}, received {kind!r}.")
     n, d = points.shape
     if kind == "auto":
         axes = None if n <= FEW_POINTS else axes_of(points)
@@ -56,7 +56,8 @@ def choose(kind: str, points: np.ndarray, sigma: np.ndarray) -> str:
         kind = "exact" if n <= FEW_POINTS else "grid" if narrow else "lattice"
     if kind in ("lattice", "published") and d > MAX_DIMENSIONS:
         raise InputError(
-            f"a permutohedral lattice takes at most {MAX_DIMENSIONS} features, got {d}; use fewer, or filter='exact' where "
+            f"a permutohedral lattice takes at most {MAX_DIMENSIONS} features, received {d}; use fewer, or "
+            "filter='exact' where "
             "there are few points."
         )
     return kind

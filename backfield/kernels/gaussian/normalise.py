@@ -38,7 +38,7 @@ class Normalised:
 
     def __init__(self, base: Filter, normalise: str = "symmetric", *, self_terms: bool = True) -> None:
         if normalise not in NORMALISATIONS:
-            raise InputError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+            raise InputError(f"normalise must be one of {', '.join(NORMALISATIONS)}, received {normalise!r}.")
         self.base, self.normalise, self.self_terms = base, normalise, self_terms
         self.n, self.dtype = base.n, base.dtype
         self._one = np.ones(self.n, self.dtype)

@@ -57,7 +57,7 @@ class Permutohedral:
         self.n, self.d = raw.shape
         self.dtype, self.published = float_type(dtype), published
         if self.d > MAX_DIMENSIONS:
-            raise InputError(f"a permutohedral lattice takes at most {MAX_DIMENSIONS} features, got {self.d}.")
+            raise InputError(f"a permutohedral lattice takes at most {MAX_DIMENSIONS} features, received {self.d}.")
         self.bandwidths = check_bandwidths(bandwidths, self.d)
         self.features = scaled_features(raw, self.bandwidths)
         self.lattice = build(self.features, self.dtype, bridges=not published)

@@ -41,9 +41,9 @@ class Separable:
     def __init__(self, shape: Any, bandwidths: Any, dtype: Any = np.float64, *, cut: float = 4.0) -> None:
         self.shape = tuple(int(length) for length in shape)
         if not self.shape or min(self.shape) < 1:
-            raise InputError(f"a grid needs axes of length 1 or more, got the shape {self.shape}.")
+            raise InputError(f"a grid needs axes of length 1 or more, received the shape {self.shape}.")
         if not 0 < cut < np.inf:
-            raise InputError(f"cut must be a positive number of bandwidths, got {cut!r}.")
+            raise InputError(f"cut must be a positive number of bandwidths, received {cut!r}.")
         self.n, self.d = int(np.prod(self.shape)), len(self.shape)
         self.dtype = float_type(dtype)
         self.bandwidths = check_bandwidths(bandwidths, self.d)

@@ -334,11 +334,13 @@ def open_cluster(cluster: Any) -> Cluster:
         client = _connect(cluster)
         return Cluster(client, client.close)
     if not isinstance(cluster, str):
-        raise InputError(f"cluster must be a Dask client or cluster, an address or 'local:N', got {type(cluster).__name__}.")
+        raise InputError(
+            f"cluster must be a Dask client or cluster, an address or 'local:N', received {type(cluster).__name__}."
+        )
     if cluster.startswith("local:"):
         return _local(cluster)
     if not cluster.startswith(("tcp://", "tls://")):
-        raise InputError(f"cluster must be local:N, tcp://host:port or tls://host:port, got {cluster!r}.")
+        raise InputError(f"cluster must be local:N, tcp://host:port or tls://host:port, received {cluster!r}.")
     try:
         client = _connect(cluster)
     except TypeError as error:  # Dask's own word for it
@@ -370,7 +372,7 @@ def _local(text: str) -> Cluster:
 
     count = text.removeprefix("local:")
     if not count.isdigit() or int(count) < 1:
-        raise InputError(f"local:N takes a number of processes >= 1, got {text!r}.")
+        raise InputError(f"local:N takes a number of processes >= 1, received {text!r}.")
     options = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     options |= {"n_workers": int(count), "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
     processes = when_started(lambda: distributed.LocalCluster(**options))

@@ -257,7 +257,7 @@ def test_column_files(tmp_path):
     with pytest.raises(InputError, match="3 columns; 5 columns are needed"):
         read_data(path, n_columns=4)
     path.write_text("a b c\na b\n")
-    with pytest.raises(InputError, match=r"line 2: got 2 columns, 3 are needed"):
+    with pytest.raises(InputError, match=r"line 2: received 2 columns, 3 are needed"):
         read_data(path)
     path.write_text("a\nb\n")
     with pytest.raises(InputError, match="one column"):

@@ -64,7 +64,7 @@ def test_three_formats_hold_the_same(tmp_path):
     [
         ("{", "line 1: no JSON"),
         ("[]", "an object with nodes and edges"),
-        ('{"nodes": [[1], [2]], "edges": [[0, 2]]}', r"edges join nodes 0 \.\. 1, got 0 \.\. 2"),
+        ('{"nodes": [[1], [2]], "edges": [[0, 2]]}', r"edges join nodes 0 \.\. 1, received 0 \.\. 2"),
         ('{"nodes": [[1], [2]], "edges": [[1, 1]]}', "joins node 1 to itself"),
         ('{"nodes": [[1], [2, 3]], "edges": []}', "rectangular"),
         ('{"nodes": [["a"]], "edges": []}', "must hold numbers"),
@@ -118,12 +118,12 @@ def test_neighbour_means():
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"node_features": np.zeros((3, 1))}, "node_features of a Sample needs one entry for each of 2 variables, got 3"),
-        ({"factor_features": np.zeros((2, 1))}, "factor_features of a Sample needs one entry for each of 1 factors, got 2"),
+        ({"node_features": np.zeros((3, 1))}, "node_features.* one entry for each of 2 variables, received 3"),
+        ({"factor_features": np.zeros((2, 1))}, "factor_features.* one entry for each of 1 factors, received 2"),
         ({"observed": [0]}, "observed"),
         ({"weights": [1.0, 1.0, 1.0]}, "weights"),
         ({"factor_types": [0, 0]}, "factor_types"),
-        ({"graph": "chain"}, "needs a backfield.Graph, got str"),
+        ({"graph": "chain"}, "needs a backfield.Graph, received str"),
     ],
 )
 def test_a_sample_checks_lengths(part, message):

@@ -21,7 +21,7 @@ class Ring(Structure, name="ring"):
     def sample(self, x, names=None):
         x = np.asarray(x)
         if x.ndim != 2 or len(x) <= 2 * self.reach:
-            raise InputError(f"a ring must have shape (T, F) with T > {2 * self.reach}, got {x.shape}.")
+            raise InputError(f"a ring must have shape (T, F) with T > {2 * self.reach}, received {x.shape}.")
         distance = np.repeat(np.arange(self.reach), len(x))
         return Instance((len(x),), len(distance), x, factor_types=distance)
 
