@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-#: Where each public name lives. Nothing is imported before it is asked for, so that ``backfield --help`` comes at once.
+#: Where each public name lives. Nothing is imported before it is asked for, so ``backfield --help`` comes at once.
 _HOMES = {
     "backfield.api": ("find_map", "hessian_vector", "infer", "inference_gradient", "value_and_gradient"),
     "backfield.energies": ("Network",),

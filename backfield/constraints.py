@@ -1,4 +1,4 @@
-"""What an argument may be, said once in a table: whole numbers in a range, flags, choices, paths, functions, arrays.
+"""What an argument may be, said once in a table: integers in a range, flags, choices, paths, functions, arrays.
 
     PARAMETERS = {"n_jobs": (whole(1), exactly(-1), exactly(None)), "dtype": (choice("float32", "float64"),)}
     check(params, PARAMETERS)
@@ -46,8 +46,8 @@ def _within(value: Any, low: float | None, high: float | None) -> bool:
 
 
 def whole(low: int | None = None, high: int | None = None) -> Rule:
-    """A whole number of a range."""
-    return Rule(f"a whole number{_range(low, high)}", lambda value: _is_whole(value) and _within(value, low, high))
+    """An integer in a range."""
+    return Rule(f"an integer{_range(low, high)}", lambda value: _is_whole(value) and _within(value, low, high))
 
 
 def real(low: float | None = None, high: float | None = None) -> Rule:

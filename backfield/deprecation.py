@@ -22,7 +22,7 @@ def deprecated(*, since: str, until: str, instead: str) -> Callable[[F], F]:
     """
 
     def mark(function: F) -> F:
-        text = f"{function.__qualname__} is deprecated since {since} and gone in {until}; use {instead}."
+        text = f"{function.__qualname__} is deprecated since {since} and will be removed in {until}; use {instead}."
 
         @functools.wraps(function)
         def warned(*args: Any, **kwargs: Any) -> Any:

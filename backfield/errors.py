@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """Input that cannot be used: says what was received, what is needed and where."""
+    """Invalid input. The message states what was received, what is needed and where."""
 
 
 class ClusterError(RuntimeError):

@@ -13,14 +13,14 @@ from backfield.errors import InputError
 
 
 def are_pointers(ptr: np.ndarray, count: int) -> bool:
-    """Whether ``ptr`` cuts ``count`` entries into runs: whole numbers from 0 to ``count`` that never fall."""
+    """Whether ``ptr`` cuts ``count`` entries into runs: integers from 0 to ``count`` that never fall."""
     if ptr.ndim != 1 or ptr.dtype.kind not in "iu" or len(ptr) == 0:
         return False
     return bool(ptr[0] == 0 and ptr[-1] == count and (ptr[1:] >= ptr[:-1]).all())
 
 
 def are_indices(values: np.ndarray, size: int) -> bool:
-    """Whether all values are whole numbers 0 .. ``size`` - 1."""
+    """Whether all values are integers 0 .. ``size`` - 1."""
     if values.dtype.kind not in "iu":
         return False
     return values.size == 0 or bool(values.min() >= 0 and values.max() < size)

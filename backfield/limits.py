@@ -25,7 +25,7 @@ def max_bytes() -> int:
     if not text:
         return DEFAULT
     if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"{VARIABLE} must be a whole number of bytes, received {text!r}.")
+        raise InputError(f"{VARIABLE} must be an integer of bytes, received {text!r}.")
     return int(text)
 
 
@@ -34,7 +34,7 @@ def check_unpacked(path: str | Path, declared: int) -> None:
     limit = max(max_bytes(), os.path.getsize(path))
     if declared > limit:
         raise InputError(
-            f"{path} declares {declared} bytes, more than the limit of {limit}; set {VARIABLE} to read it all the same."
+            f"{path} declares {declared} bytes, more than the limit of {limit}; set {VARIABLE} to read it anyway."
         )
 
 

@@ -6,7 +6,7 @@ spec, and the spec parses back to an equal part::
     tree_reweighted(n_iter=20, rho=0.5)
 
 The command line, model files and reports speak this one language. A spec holds Python literals only,
-so that reading one never runs code. A name that no room has may come from a plugin (see ``backfield.plugins``).
+so reading one never runs code. A name that no room has may come from a plugin (see ``backfield.plugins``).
 """
 
 from __future__ import annotations

@@ -95,9 +95,7 @@ def test_data(estimator):
 
 
 def test_the_sentence():
-    with pytest.raises(
-        bf.InputError, match=r"^n_labels must be a whole number >= 1 and <= 100000 or None; received 2\.5\.$"
-    ):
+    with pytest.raises(bf.InputError, match=r"^n_labels must be an integer >= 1 and <= 100000 or None; received 2\.5\.$"):
         bf.GridCRF(n_labels=2.5).fit(X, Y)
     with pytest.raises(bf.InputError, match=r"dtype must be 'float32' or 'float64'; received 'float16'"):
         bf.GridCRF(dtype="float16").fit(X, Y)

@@ -133,7 +133,7 @@ SETTINGS = {
     "rho too small": (TREES("rho=1e-320"), "rho must be positive, from 1e-06 to 1e"),
     "rho too large": (TREES("rho=1e300"), "rho must be positive, from 1e-06 to 1e"),
     **{f"damping={d}": (LOOPY(f"damping={d}"), r"damping must be in \[0, 1\)") for d in ("1", "-0.1", "'a'", "None", "[0]")},
-    **{f"n_iter={n}": (LOOPY(f"n_iter={n}"), "n_iter must be a whole number") for n in ("-1", "1.5", "None", "True", "'3'")},
+    **{f"n_iter={n}": (LOOPY(f"n_iter={n}"), "n_iter must be an integer") for n in ("-1", "1.5", "None", "True", "'3'")},
     **{f"tol={tol}": (LOOPY(f"tol={tol}"), "tol must be None or a positive") for tol in ("0", "-1", "'a'", "True", "1e999")},
     **{f"order={o}": (LOOPY(f"order={o}"), "permutation of the 4 slots") for o in ("[0]", "[0, 0, 1, 2]", "[0.0, 1, 2, 3]")},
     **{
@@ -152,10 +152,10 @@ SETTINGS = {
     "lattice family": (LOOPY("family='lattice'"), "family='lattice' needs a binary grid"),
     "copies family": (LOOPY("family='copies'"), "8 or more copies of one binary pairwise graph"),
     "mean field family": ("mean_field(family='lattice')", "needs a binary 4-connected grid"),
-    "memory": ("exact(memory=0)", "memory must be a whole number >= 1"),
+    "memory": ("exact(memory=0)", "memory must be an integer >= 1"),
     "max_states": ("brute_force(max_states=7)", "would enumerate 8 labelings, but max_states=7; use 'exact'"),
-    "n_samples": ("gibbs(n_samples=0)", "n_samples must be a whole number >= 1"),
-    "seed": ("gibbs(seed=-1)", "seed must be a whole number >= 0"),
+    "n_samples": ("gibbs(n_samples=0)", "n_samples must be an integer >= 1"),
+    "seed": ("gibbs(seed=-1)", "seed must be an integer >= 0"),
     "unknown": ("loopy", "did you mean 'loopy_bp'"),
     "no spec": (None, "received NoneType where a part of inference"),
 }

@@ -27,7 +27,9 @@ def test_deprecated_names_work_and_say_what_to_use():
         """Return 2 x."""
         return 2 * x
 
-    with pytest.warns(FutureWarning, match=r"double is deprecated since 0\.2 and gone in 0\.4; use twice\(x\)\.") as seen:
+    with pytest.warns(
+        FutureWarning, match=r"double is deprecated since 0\.2 and will be removed in 0\.4; use twice\(x\)\."
+    ) as seen:
         assert double(3) == 6
     assert seen[0].filename == __file__
     assert double.__doc__ == "Return 2 x."

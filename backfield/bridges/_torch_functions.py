@@ -58,7 +58,7 @@ class Tables:
         self.alone = self.counts == [1]
 
     def read_by(self, kinds: list[Kinds | None], marginal_shapes: list[Any]) -> None:
-        """Let factors be groups; marginals of factors then have shapes of their own."""
+        """Let factors be groups; marginals of factors then have one shape per group."""
         self.kinds, self.marginal_shapes, self.alone = kinds, marginal_shapes, False
 
     def rows(self, tensors: Sequence[torch.Tensor | None]) -> list[np.ndarray | None]:
@@ -384,7 +384,7 @@ def pick_strategy(method: Inference, strategy: Gradient | None) -> Gradient:
 
 
 def _surely_fine(u: np.ndarray, f: np.ndarray) -> bool:
-    """Whether potentials are finite and not huge: told by their sum of squares, which both would make huge or NaN."""
+    """Whether potentials are finite and not huge: judged by their sum of squares, which either would make huge or NaN."""
     return bool(_sum_of_squares(u, f) < (1e37 if u.dtype == np.float32 else 1e300))
 
 

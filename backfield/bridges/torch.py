@@ -53,7 +53,7 @@ class MarginalTensors(NamedTuple):
 
 
 class CRFLayer(torch.nn.Module):
-    """A random field without weights of its own: potentials are the output of the layers before it.
+    """A random field without weights: potentials are the output of the layers before it.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SHOWN = ("inference", "loss", "gradient", "learner", "unary", "pairwise", "decoder", "l2", "dtype", "random_state")
 
 
-CLUSTER_HELP = "Workers that compute: local:N processes, or a Dask scheduler at tcp://host:8786 or tls://..."
+CLUSTER_HELP = "Where to compute: local:N processes, or a Dask scheduler at tcp://host:8786 or tls://..."
 
 
 class Predictions(NamedTuple):
@@ -58,7 +58,7 @@ def read_for(model: Any, made: Preprocessing | None, path: Path, with_labels: bo
     structure = model.structure_
     other = other_unit(path, structure)
     if other is not None:
-        raise InputError(f"{path} holds {other}s; the model is one of {structure.unit[0]}s.")
+        raise InputError(f"{path} holds {other}s; this model expects {structure.unit[0]}s.")
     n_columns, positive = (None, None) if made is None else (made.n_columns, made.positive)
     data = read_data(path, with_labels, n_columns, lazy, repr(structure), positive)
     if made is None:

@@ -153,7 +153,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, _UsageError):
         context: Any = getattr(error, "ctx", None)
         path = context.command_path if context else "backfield"
-        return _say(f"{error.format_message()} ('{path} --help' shows what there is.)", BAD_INPUT)  # type: ignore[attr-defined]
+        return _say(f"{error.format_message()} ('{path} --help' lists the options.)", BAD_INPUT)  # type: ignore[attr-defined]
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename is not None else ""
         code = FAILED if error.errno in _MACHINE else BAD_INPUT
@@ -161,7 +161,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ClusterError):
         return _say(str(error), FAILED)
     if isinstance(error, MemoryError):
-        return _say("there is not enough memory for this.", FAILED)
+        return _say("not enough memory.", FAILED)
     return _say(f"failed with {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)", FAILED)
 
 

@@ -43,23 +43,23 @@ def compare(
     inference: Annotated[
         list[str], typer.Option(help="Columns: inference methods, MAP solvers or decoders; the first method trains, too.")
     ],
-    model: Annotated[str | None, typer.Option(help="Structure, as for fit; by default by the data.")] = None,
+    model: Annotated[str | None, typer.Option(help="Structure, as in fit; by default chosen from the data.")] = None,
     test: Annotated[Path | None, typer.Option(help="Data to test on; by default a share of DATA is held out.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of the examples to test on, without --test.")] = 0.3,
-    learner: Annotated[str | None, typer.Option(help="Of all rows; by default what suits each.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner of all rows; by default each row's usual one.")] = None,
     unary: Annotated[str | None, typer.Option(help="Energy of variables.")] = None,
     pairwise: Annotated[str | None, typer.Option(help="Energy of edges.")] = None,
-    l2: Annotated[str | None, typer.Option(help="Ridge: a number, or auto.")] = None,
+    l2: Annotated[str | None, typer.Option(help="Ridge (L2 penalty): a number, or auto.")] = None,
     labels: Annotated[int | None, typer.Option(help="Number of classes, 0 .. N-1; by default those that occur.")] = None,
     features: Annotated[str | None, typer.Option(help="Of pixels: rgb, raw, pixel or l13.")] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
     ] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Type of numbers to compute in.")] = None,
-    n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    dtype: Annotated[Dtype | None, typer.Option(help="Precision of the computation.")] = None,
+    n_jobs: Annotated[int, typer.Option(help="Number of threads; -1 = all cores.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write compare.json, compare.html and compare.png there.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for compare.json, compare.html and compare.png.")] = None,
 ) -> None:
     """Learn in several ways, decode in several ways, and print the errors of all pairs with their times."""
     import json
@@ -116,8 +116,8 @@ def _test_data(train: Data, test: Path | None, share: float, seed: int) -> tuple
         count = round(share * len(train))
         if not 0 < count < len(train):
             raise InputError(
-                f"{train.path}: {len(train)} {train.unit[0]}{'s' * (len(train) != 1)} cannot be split into some to learn "
-                "from and some to test on; give --test DATA."
+                f"{train.path}: {len(train)} {train.unit[0]}{'s' * (len(train) != 1)} cannot be split into "
+                "training and test data; give --test DATA."
             )
     kept, rest = _hold_out(train, str(share) if test is None else str(test), seed)
     assert rest is not None

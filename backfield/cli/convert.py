@@ -9,8 +9,8 @@ import typer
 
 
 def convert(
-    model: Annotated[Path, typer.Argument(help="A model: of backfield, or a .crfsuite file.")],
-    out: Annotated[Path, typer.Argument(help="Where to write it: a name that ends in .crfsuite is written for CRFsuite.")],
+    model: Annotated[Path, typer.Argument(help="A backfield model, or a .crfsuite file.")],
+    out: Annotated[Path, typer.Argument(help="Output file; a name ending in .crfsuite is written for CRFsuite.")],
 ) -> None:
     """Convert a model from or to the format of CRFsuite."""
     from backfield.atomic import protecting, write_bytes

@@ -40,10 +40,10 @@ class Images(NamedTuple):
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures, models and report.html.")] = Path("demo"),
-    images: Annotated[int, typer.Option(min=1, help="Images to train on, and as many to test on.")] = 8,
-    size: Annotated[int, typer.Option(min=2, help="Their side in pixels.")] = 100,
-    n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = -1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the images.")] = 0,
+    images: Annotated[int, typer.Option(min=1, help="Number of training images, and of test images.")] = 8,
+    size: Annotated[int, typer.Option(min=2, help="Side length of the images in pixels.")] = 100,
+    n_jobs: Annotated[int, typer.Option(help="Number of threads; -1 = all cores.")] = -1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the images.")] = 0,
 ) -> None:
     """Train and evaluate on generated data; write tables, pictures and report.html."""
     import json
@@ -69,7 +69,7 @@ def demo(
     _write_pictures(out, rows)
     kernels, compiling = compiled()
     if kernels:
-        screen.print(f"Compiling {kernels} kernels took {compiling:.1f} s, once; it is in no time above.")
+        screen.print(f"Compiling {kernels} kernels took {compiling:.1f} s (once; not counted above).")
     total = time.perf_counter() - start
     _write_report(out / "report.html", results, _examples(test, marginals, rows), images, size, seed, total)
     scores = {r.name: {**r.metrics.as_json(), "seconds": r.seconds} for r in results}

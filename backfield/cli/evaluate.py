@@ -50,17 +50,19 @@ def _positions(labels: Any, classes: Any) -> np.ndarray:
 
 def evaluate(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="A model that fit has written.")],
+    model: Annotated[Path, typer.Argument(help="A model written by fit.")],
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    report: Annotated[Path | None, typer.Option(help="Write a page with charts and examples there (.html).")] = None,
-    compare: Annotated[Path | None, typer.Option(help="Another model, to be set beside the first.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report with charts and examples to this file.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="A second model to compare with.")] = None,
     allow_unseen: Annotated[
         bool,
-        typer.Option("--allow-unseen", help="Labels that training has not seen are errors of the model, not of the data."),
+        typer.Option(
+            "--allow-unseen", help="Count labels unseen in training as prediction errors instead of rejecting the data."
+        ),
     ] = False,
     cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
-    n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
+    n_jobs: Annotated[int, typer.Option(help="Number of threads; -1 = all cores.")] = 1,
 ) -> None:
     """Print accuracy, errors, IoU and F1 per class, calibration and timing."""
     import json

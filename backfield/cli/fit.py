@@ -32,25 +32,28 @@ class Dtype(StrEnum):
 def fit(
     context: typer.Context,
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the model goes.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")],
     model: Annotated[
         str | None,
-        typer.Option(help="Structure: grid for images, chain for sequences, ...; by default by the data."),
+        typer.Option(help="Structure: grid for images, chain for sequences, ...; by default chosen from the data."),
     ] = None,
     inference: Annotated[str | None, typer.Option(help="Spec, such as 'tree_reweighted(n_iter=5)'.")] = None,
     loss: Annotated[str | None, typer.Option(help="Spec of a loss or objective.")] = None,
-    gradient: Annotated[str | None, typer.Option(help="Spec; by default what suits the loss.")] = None,
+    gradient: Annotated[str | None, typer.Option(help="Spec; by default the usual one for the loss.")] = None,
     learner: Annotated[str | None, typer.Option(help="Spec, such as 'lbfgs(max_iter=100)'.")] = None,
     unary: Annotated[str | None, typer.Option(help="Energy of variables.")] = None,
     pairwise: Annotated[str | None, typer.Option(help="Energy of edges.")] = None,
     decoder: Annotated[str | None, typer.Option(help="Spec: max_marginal, map or soft.")] = None,
-    l2: Annotated[str | None, typer.Option(help="Ridge: a number, or auto (1 / (2 labelled variables)).")] = None,
+    l2: Annotated[
+        str | None, typer.Option(help="Ridge (L2 penalty): a number, or auto (1 / (2 labelled variables)).")
+    ] = None,
     labels: Annotated[
         int | None, typer.Option(min=2, help="Number of classes, 0 .. N-1; by default those that occur.")
     ] = None,
-    l1: Annotated[float | None, typer.Option(help="Penalty on absolute values: many weights become 0.")] = None,
+    l1: Annotated[float | None, typer.Option(help="L1 penalty: drives many weights to 0.")] = None,
     positive: Annotated[
-        int | None, typer.Option(help="This number in masks is class 1, all others are class 0: masks of 0 and 255.")
+        int | None,
+        typer.Option(help="Read this mask value as class 1 and all others as class 0 (255 for masks of 0 and 255)."),
     ] = None,
     features: Annotated[
         str | None,
@@ -63,20 +66,26 @@ def fit(
         Path | None,
         typer.Option(help="Features of tokens by a template file of CRF++ or Wapiti.", exists=True, dir_okay=False),
     ] = None,
-    constraints: Annotated[str | None, typer.Option(help="Of tags: BIO or BIOES.")] = None,
-    order: Annotated[int | None, typer.Option(help="Of sequences: how many earlier labels a label sees, 1 or 2.")] = None,
-    min_count: Annotated[int | None, typer.Option(help="Of sequences: rarer named features have no weight.")] = None,
+    constraints: Annotated[str | None, typer.Option(help="Constraints on tags: BIO or BIOES.")] = None,
+    order: Annotated[int | None, typer.Option(help="Sequences: how many earlier labels a label depends on, 1 or 2.")] = None,
+    min_count: Annotated[int | None, typer.Option(help="Sequences: ignore named features that occur less often.")] = None,
     edges: Annotated[
         str | None, typer.Option(help="Of edges: constant, difference, sobel, contrast (joined by commas), given.")
     ] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Type of numbers to compute in.")] = None,
-    n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    validation: Annotated[str | None, typer.Option(help="Share of the examples (0.1), or data, to stop early by.")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="By default OUT.checkpoint, deleted at the end.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    dtype: Annotated[Dtype | None, typer.Option(help="Precision of the computation.")] = None,
+    n_jobs: Annotated[int, typer.Option(help="Number of threads; -1 = all cores.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    validation: Annotated[
+        str | None, typer.Option(help="For early stopping: the share of examples to hold out (0.1), or other data.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint file; by default OUT.checkpoint, deleted at the end.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint.")] = False,
     cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
-    chunks: Annotated[int, typer.Option(min=1, help="Parts of every sum: at most so many workers are of use.")] = 64,
+    chunks: Annotated[
+        int, typer.Option(min=1, help="Number of parts every sum is split into; more workers than this won't help.")
+    ] = 64,
     verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
 ) -> None:
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
@@ -157,11 +166,11 @@ def _run(
     except KeyboardInterrupt:
         if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
             raise KeyboardInterrupt("interrupted before the first iteration; nothing was saved.") from None
-        raise KeyboardInterrupt(f"interrupted; {file} holds the fit so far. To go on: {again(context)}") from None
+        raise KeyboardInterrupt(f"interrupted; {file} holds the fit so far. To resume: {again(context)}") from None
     except ClusterError as error:
         if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
             raise
-        raise ClusterError(f"{error} {file} holds the fit so far. To go on: {again(context)}") from error
+        raise ClusterError(f"{error} {file} holds the fit so far. To resume: {again(context)}") from error
 
 
 @contextmanager

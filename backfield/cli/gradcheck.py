@@ -43,9 +43,9 @@ class Row(NamedTuple):
 
 
 def gradcheck(
-    inference: Annotated[str | None, typer.Option(help="One method, such as 'loopy_bp(n_iter=3)'; all without it.")] = None,
-    loss: Annotated[str | None, typer.Option(help="One loss or objective; all without it.")] = None,
-    gradient: Annotated[str | None, typer.Option(help="One gradient strategy, or 'direct'; all without it.")] = None,
+    inference: Annotated[str | None, typer.Option(help="One method, such as 'loopy_bp(n_iter=3)'; all by default.")] = None,
+    loss: Annotated[str | None, typer.Option(help="One loss or objective; all by default.")] = None,
+    gradient: Annotated[str | None, typer.Option(help="One gradient strategy, or 'direct'; all by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random models.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -26,14 +26,14 @@ def infer(
     file: Annotated[Path, typer.Argument(help="A model: .uai, .fg of libDAI, .bif or .xmlbif, each also .gz.")],
     evidence: Annotated[Path | None, typer.Option(help="Observed labels, in the UAI format.")] = None,
     inference: Annotated[
-        str | None, typer.Option(help="The method, such as 'tree_reweighted(n_iter=50)'; exact unless given.")
+        str | None, typer.Option(help="The method, such as 'tree_reweighted(n_iter=50)'; exact by default.")
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Exact where it fits, else the best bounds in this time: auto(seconds=...).")
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Type of numbers to compute in.")] = Dtype.float64,
+    dtype: Annotated[Dtype, typer.Option(help="Precision of the computation.")] = Dtype.float64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; log_partition is the natural log.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the marginals there, as UAI MAR.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the marginals to this file, as UAI MAR.")] = None,
 ) -> None:
     """Print the marginals and log Z of a model."""
     import backfield as bf

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def label(
     folder: Annotated[Path, typer.Argument(help="A folder of PNG or JPEG images, or one with images/ in it.")],
     labels: Annotated[str | None, typer.Option(help="Names of the labels, joined by commas.")] = None,
-    model: Annotated[Path | None, typer.Option(help="A model that an earlier session has exported, to start from.")] = None,
+    model: Annotated[Path | None, typer.Option(help="A model exported by an earlier session, to start from.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 = any that is free.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:

@@ -14,7 +14,7 @@ SURROUNDINGS = ("bridges", "cli", "datasets", "estimators", "graph", "io", "plug
 
 
 def list_parts(
-    room: Annotated[str | None, typer.Argument(help="One room, such as inference; all of them without it.")] = None,
+    room: Annotated[str | None, typer.Argument(help="One room, such as inference; all by default.")] = None,
 ) -> None:
     """List the parts of every room with their parameters."""
     from backfield.cli._console import console
@@ -29,7 +29,7 @@ def list_parts(
 
 
 def load_rooms() -> list[str]:
-    """Import every room, so that all parts are registered, and return the names of those that have any."""
+    """Import every room, so all parts are registered, and return the names of those that have any."""
     import importlib
     import pkgutil
 

@@ -20,11 +20,11 @@ def pack(
         str | None, typer.Option(help="Of edges: constant, difference, sobel (joined by commas), given.")
     ] = None,
     like: Annotated[
-        Path | None, typer.Option(help="A model or a packed folder whose features are made again, for new data.")
+        Path | None, typer.Option(help="A model or packed folder whose features to compute for new data.")
     ] = None,
-    labels: Annotated[bool, typer.Option("--labels/--no-labels", help="Pack the labels, too.")] = True,
-    shard_mb: Annotated[float, typer.Option(min=0.001, help="About how large a shard is.")] = 64,
-    n_jobs: Annotated[int, typer.Option(help="Processes; -1 = all cores.")] = -1,
+    labels: Annotated[bool, typer.Option("--labels/--no-labels", help="Also pack the labels.")] = True,
+    shard_mb: Annotated[float, typer.Option(min=0.001, help="Approximate size of a shard.")] = 64,
+    n_jobs: Annotated[int, typer.Option(help="Number of processes; -1 = all cores.")] = -1,
     verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
 ) -> None:
     """Compute features once and write them to a folder that fit, predict and evaluate take; run again to go on."""
@@ -37,7 +37,7 @@ def pack(
     from backfield.structures.reading import read_data
 
     if out.resolve() == data.resolve():
-        raise InputError(f"{out} is the data; a packed folder goes somewhere else.")
+        raise InputError(f"{out} is the input; choose another output folder.")
     structure, made = _like(like, features, edges)
     read = read_data(data, labels, made.n_columns if made is not None else None, lazy=True, structure=model or structure)
     if is_packed(data):
@@ -71,11 +71,11 @@ def _like(like: Path | None, features: str | None, edges: str | None) -> tuple[s
     if like is None:
         return None, None
     if features is not None or edges is not None:
-        raise InputError("--like says how features are made; --features and --edges would say it again.")
+        raise InputError("--like already determines the features; leave out --features and --edges.")
     if is_packed(like):
         shards = open_shards(like)
         return shards.kind, Preprocessing.from_json(shards.preprocessing or {})
     model, made = load_model(like)
     if made is None:
-        raise InputError(f"{like} does not say how its features were made.")
+        raise InputError(f"{like} has no record of how its features were made.")
     return repr(model.structure_), made

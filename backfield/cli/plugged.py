@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from backfield.cli.compare import spread
 
-#: Commands of this repository that are packages of their own: name -> (distribution, its folder in the repository).
+#: Commands of this repository that live in separate packages: name -> (distribution, its folder in the repository).
 HOMES = {"bench": ("backfield-benchmarks", "benchmarks"), "reproduce": ("backfield-papers", "papers")}
 #: What they do: help does not import them.
 HELP = {

@@ -26,16 +26,18 @@ class MaskFormat(StrEnum):
 
 def predict(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="A model that fit has written.")],
-    data: Annotated[Path, typer.Argument(help=f"{DATA_HELP} Labels need not be there.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for masks of images; else a file like DATA.")],
-    proba: Annotated[bool, typer.Option("--proba", help="Write the probabilities, too.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Masks: go on after an interruption.")] = False,
+    model: Annotated[Path, typer.Argument(help="A model written by fit.")],
+    data: Annotated[Path, typer.Argument(help=f"{DATA_HELP} Labels are optional.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="For images, a folder for masks; otherwise a file in the format of DATA.")
+    ],
+    proba: Annotated[bool, typer.Option("--proba", help="Also write the probabilities.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Masks: resume after an interruption.")] = False,
     cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
-    n_jobs: Annotated[int, typer.Option(help="Threads; -1 = all cores.")] = 1,
+    n_jobs: Annotated[int, typer.Option(help="Number of threads; -1 = all cores.")] = 1,
     tile: Annotated[
         int | None,
-        typer.Option(min=1, help="Images, volumes: predict tiles of so many pixels a side; the result is the same."),
+        typer.Option(min=1, help="Images, volumes: predict tiles of this side length in pixels; the result is the same."),
     ] = None,
     mask_format: Annotated[
         MaskFormat, typer.Option("--format", help="PNG masks: classes with colours, or as shades of grey.")
@@ -96,7 +98,7 @@ def _stream_masks(
                 done += 1
                 progress(done, len(data))
     except (KeyboardInterrupt, ClusterError) as error:
-        text = f"{done} of {len(data)} masks are in {folder}. To go on: {again(context)}"
+        text = f"{done} of {len(data)} masks are in {folder}. To resume: {again(context)}"
         if isinstance(error, ClusterError):
             raise ClusterError(f"{error} {text}") from error
         raise KeyboardInterrupt(f"interrupted; {text}") from None
@@ -167,6 +169,6 @@ def _begin(marker: Path, model: Path, data: Data, resume: bool) -> bool:
     mine = {"model": hashlib.sha256(model.read_bytes()).hexdigest(), "data": str(data.path.resolve())}
     resume = resume and marker.exists()
     if resume and json.loads(marker.read_text()) != mine:
-        raise InputError(f"the masks in {marker.parent} are of another model or other data; they cannot be gone on with.")
+        raise InputError(f"the masks in {marker.parent} come from another model or other data; cannot resume.")
     marker.write_text(json.dumps(mine))
     return resume

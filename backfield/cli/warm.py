@@ -11,7 +11,7 @@ import typer
 def warm(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> None:
-    """Compile the usual kernels, so that no later process waits for them; say where they are kept."""
+    """Compile the usual kernels, so no later process waits for them; say where they are kept."""
     import sys
     import warnings
 
@@ -30,8 +30,8 @@ def warm(
         return
     kernels, seconds = compiled()
     folders, size = kept()
-    found = f"compiled {kernels} kernels in {seconds:.0f} s" if kernels else "all kernels were there"
-    typer.echo(f"{found}; {size / 1e6:.0f} MB in {common(folders)} (NUMBA_CACHE_DIR sets another place)")
+    found = f"compiled {kernels} kernels in {seconds:.0f} s" if kernels else "all kernels were cached"
+    typer.echo(f"{found}; {size / 1e6:.0f} MB in {common(folders)} (set NUMBA_CACHE_DIR to change this)")
 
 
 def _grid() -> None:

@@ -42,7 +42,7 @@ def checked_algorithm(algorithm: str) -> str:
     """Return the short name of an algorithm; those that are not here are refused."""
     name = _LONG.get(algorithm.lower(), algorithm.lower())
     if name in _ABSENT:
-        raise InputError(f"the algorithm {algorithm!r} of CRFsuite is not here; use 'lbfgs', 'ap', or {_ABSENT[name]}.")
+        raise InputError(f"CRFsuite's algorithm {algorithm!r} is not supported; use 'lbfgs', 'ap', or {_ABSENT[name]}.")
     if name not in DEFAULTS:
         raise InputError(f"there is no algorithm {algorithm!r} in CRFsuite; it has {', '.join([*DEFAULTS, *_ABSENT])}.")
     return name
@@ -64,11 +64,13 @@ def checked_parameter(algorithm: str, name: str, value: Any) -> Any:
 
 def _refuse_absent(name: str, value: Any) -> None:
     if name == "feature.minfreq" and value != 0:
-        raise InputError(f"feature.minfreq={value:g} is not here; ChainCRF(min_count=...) leaves out rare features.")
+        raise InputError(f"feature.minfreq={value:g} is not supported; ChainCRF(min_count=...) leaves out rare features.")
     if name == "feature.possible_transitions" and not value:
-        raise InputError("feature.possible_transitions=False is not here: every pair of labels has a weight.")
+        raise InputError("feature.possible_transitions=False is not supported: every pair of labels has a weight.")
     if name == "linesearch" and value not in ("MoreThuente", "StrongBacktracking"):
-        raise InputError(f"linesearch={value!r} is not here; the search is for strong Wolfe conditions ('MoreThuente').")
+        raise InputError(
+            f"linesearch={value!r} is not supported; the line search looks for strong Wolfe conditions ('MoreThuente')."
+        )
     if isinstance(value, float) and not 0 <= value < float("inf"):
         raise InputError(f"the parameter {name} must be a finite number >= 0, received {value!r}.")
     if name in ("max_iterations", "num_memories", "period", "max_linesearch") and value < (name != "max_iterations"):

@@ -95,7 +95,7 @@ class CRF(BaseEstimator):
     def fit(self, X: Any, y: Any, X_dev: Any = None, y_dev: Any = None) -> Self:
         """Learn from sequences and their labels; ``X_dev`` is accepted and not used."""
         if (X_dev is None) != (y_dev is None):
-            raise InputError("X_dev and y_dev are given together or not at all.")
+            raise InputError("X_dev and y_dev must be given together.")
         given = {name: getattr(self, name) for name in (*_NAMES, *_PARAMS, *_OTHERS)}
         params = {_NAMES.get(name, name): value for name, value in given.items() if value is not None}
         trainer = Trainer(self.algorithm, params, verbose=self.verbose)

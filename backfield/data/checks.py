@@ -14,17 +14,17 @@ def check_labels(data: Data, n_labels: int | None = None) -> None:
     assert data.labels is not None
     if n_labels is not None:
         if data.labels[0].dtype.kind == "U":
-            raise InputError(f"{data.path}: its labels are texts, which need no number of labels.")
+            raise InputError(f"{data.path}: its labels are strings, so it needs no number of labels.")
         _check_known(data, np.arange(n_labels), f"the {n_labels} classes 0 .. {n_labels - 1}")
     seen = classes_of(data)
     variable = data.unit[1]
     if len(seen) == 0:
         raise InputError(f"{data.path}: there is nothing to learn from: all labels are hidden{_how_hidden(data)}.")
     if len(seen) == 1 and n_labels is None:
-        hint = "; 255 = don't care: for masks of 0 and 255 say --positive 255" if data.format.hidden == "255" else ""
+        hint = "; 255 = don't care: for masks of 0 and 255 use --positive 255" if data.format.hidden == "255" else ""
         hint += "" if seen.dtype.kind == "U" else " (--labels N says that there are N)"
         raise InputError(
-            f"{data.path}: every labelled {variable} is of class {seen[0]}, so there is nothing to tell apart{hint}."
+            f"{data.path}: every labelled {variable} is of class {seen[0]}, so there is nothing to learn{hint}."
         )
 
 
@@ -32,7 +32,7 @@ def check_classes(data: Data, classes: np.ndarray) -> None:
     """Refuse labels that a model has not seen in training."""
     assert data.labels is not None
     if (data.labels[0].dtype.kind == "U") != (classes.dtype.kind == "U"):
-        raise InputError(f"{data.path}: the labels of the data and of the model are not of one kind: texts and numbers.")
+        raise InputError(f"{data.path}: the data and the model have different types of labels, strings and numbers.")
     shown = ", ".join(str(c) for c in classes[:12]) + (", ..." if len(classes) > 12 else "")
     _check_known(data, classes, f"the classes seen in training ({shown}); --allow-unseen counts such labels as errors")
     if len(classes_of(data)) == 0:

@@ -1,6 +1,6 @@
 """An example as named arrays and back: what a shard holds of it.
 
-The names tell what kind of entry it was. Texts (tokens as dicts, labels that are strings) are JSON in UTF-8, so that
+The names tell what kind of entry it was. Text (tokens as dicts, labels that are strings) is JSON in UTF-8, so
 reading runs no code.
 """
 
@@ -138,7 +138,7 @@ def encode_labels(y: Any) -> Arrays:
     if labels.dtype.kind == "U":
         return {"label_texts": encode_text(labels.tolist())}
     if labels.dtype.kind not in "biu":
-        raise InputError(f"labels must be whole numbers, texts or masks, received {labels.dtype}.")
+        raise InputError(f"labels must be integers, strings or masks, received {labels.dtype}.")
     return {"labels": labels if labels.dtype == bool else labels.astype(np.int32)}
 
 

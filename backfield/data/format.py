@@ -19,7 +19,7 @@ from backfield.errors import InputError
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How features are made, as JSON, so that a model file can remember it.
+    """How features are made, as JSON, so a model file can remember it.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Preprocessing:
         """Read back what :meth:`as_json` gave."""
         known = {field.name for field in fields(cls)}
         if not isinstance(content, dict) or "format" not in content or not set(content) <= known:
-            raise InputError("the model does not say how its features are made in a way that this version knows.")
+            raise InputError("this version does not know how the features of the model are made.")
         return cls(**content)
 
     def __call__(self, data: Data) -> Any:

@@ -152,7 +152,7 @@ class ColumnFile(Format):
     shows: ClassVar[str] = "sentences"
 
     def holds(self, path: Path) -> bool:
-        """Whether a path is a file that ends as texts do."""
+        """Whether a path is a file that ends as strings do."""
         return path.is_file() and path.suffix.lower() in COLUMN_ENDINGS
 
     def read(self, path: Path, with_labels: bool = True, n_columns: int | None = None, lazy: bool = False) -> Data:
@@ -186,7 +186,7 @@ class ColumnFile(Format):
     def with_template(self, data: Data, made: Preprocessing, template: Path) -> Preprocessing:
         """Return the preprocessing with the lines of a template file of CRF++ or Wapiti."""
         patterns = Templates.parse(read_text(template), str(template))
-        patterns(data.inputs[0])  # columns that are not there are refused
+        patterns(data.inputs[0])  # raises for missing columns
         return replace(made, templates=None, patterns=list(patterns.lines))
 
     def defaults(self, data: Data) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class LabelSets:
         flat = [label for each in sets for label in each]
         texts = {isinstance(label, str) for label in flat}
         if len(texts) > 1:
-            raise InputError("the labels of one sequence are all texts or all whole numbers, received both.")
+            raise InputError("the labels of one sequence are all strings or all integers, received both.")
         members = np.array(flat, dtype=np.str_) if texts == {True} else np.array(flat, dtype=np.int64)
         return cls(members, np.cumsum([0, *map(len, sets)]))
 
@@ -60,7 +60,7 @@ def _members(entry: Any, number: int) -> list[Any]:
     labels = list(entry) if several else [entry]
     for label in labels:
         if isinstance(label, bool) or not isinstance(label, str | int | np.integer):
-            raise InputError(f"position {number}: a label is a text or a whole number, received {label!r}.")
+            raise InputError(f"position {number}: a label is a string or an integer, received {label!r}.")
     if not several:
         return [] if entry in ("", -1) else labels
     if not labels or any(label in ("", -1) for label in labels):

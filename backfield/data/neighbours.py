@@ -51,7 +51,7 @@ def neighbour_means(graph: Graph, features: Any, hops: int = 1) -> Any:
     Neighbours are variables that share a factor, as often as they do.
     """
     if isinstance(hops, bool) or not isinstance(hops, int | np.integer) or hops < 1:
-        raise InputError(f"hops must be a whole number >= 1, received {hops!r}.")
+        raise InputError(f"hops must be an integer >= 1, received {hops!r}.")
     rows = features.tocsr() if issparse(features) else np.asarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[0] != graph.n_variables:
         raise InputError(f"features must have shape ({graph.n_variables}, F), received {rows.shape}.")

@@ -65,7 +65,7 @@ def _length(value: Any) -> int:
 
 @dataclass
 class GridSample:
-    """An image with edge features of your own: (H, W, F), (H, W-1, D), (H-1, W, D)."""
+    """An image with your own edge features: (H, W, F), (H, W-1, D), (H-1, W, D)."""
 
     features: Any
     horizontal: Any

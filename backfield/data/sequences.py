@@ -1,4 +1,4 @@
-"""Sequences whose entries are made on demand, so that one of them (per thread) is in memory at a time.
+"""Sequences whose entries are made on demand, so one of them (per thread) is in memory at a time.
 
 A list, a tuple or a plain array of examples is in memory already: what is made of it is made once and kept. Any other
 sequence (``len`` and whole-number indices: memory-mapped arrays, :class:`backfield.features.LazyFeatures`, packed folders,
@@ -33,7 +33,7 @@ def checked_sequence(X: Any, what: str) -> Any:
 class Lazy(Sequence[Any]):
     """``make(source[k], ..., k)`` for the chosen numbers k (default: all), computed on each request.
 
-    Slices are lazy, too, and keep the numbers of the sources, so that messages name the right example.
+    Slices are lazy, too, and keep the numbers of the sources, so messages name the right example.
     """
 
     def __init__(self, make: Callable[..., Any], *sources: Any, numbers: Sequence[int] | None = None) -> None:

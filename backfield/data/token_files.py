@@ -92,7 +92,7 @@ def _blocks(path: Path, keep: bool = False) -> list[list[list[str] | None]]:
 class JsonLines(ColumnFile):
     """JSON lines: {"tokens": [...], "labels": [...]} per sentence.
 
-    Tokens are texts, lists of texts (columns), or dicts of features, which are taken as they are. A label is a text, or null
+    Tokens are strings, lists of strings (columns), or dicts of features, used as they are. A label is a string, or null
     (hidden).
     """
 
@@ -115,7 +115,7 @@ class JsonLines(ColumnFile):
             raise InputError(f'{path}: has no sentences; a line is {{"tokens": [...], "labels": [...]}}.')
         kinds = {(type(token), len(token) if isinstance(token, tuple) else 0) for tokens in inputs for token in tokens}
         if len(kinds) > 1:
-            raise InputError(f"{path}: all tokens must be texts, lists of texts of one length, or dicts of features.")
+            raise InputError(f"{path}: all tokens must be strings, lists of strings of one length, or dicts of features.")
         if n_columns is not None and isinstance(inputs[0][0], tuple) and len(inputs[0][0]) != n_columns:
             raise InputError(f"{path}: tokens have {len(inputs[0][0])} columns; {n_columns} are needed.")
         names = [f"sentence {k + 1}" for k in range(len(inputs))]
@@ -184,7 +184,7 @@ def _token(token: Any, where: str) -> Any:
         return tuple(token)
     if isinstance(token, dict):
         return token
-    raise InputError(f"{where}: a token is a text, a list of texts or a dict of features, received {token!r}.")
+    raise InputError(f"{where}: a token is a string, a list of strings or a dict of features, received {token!r}.")
 
 
 def _labels(content: dict[str, Any], count: int, where: str) -> np.ndarray:
@@ -193,5 +193,5 @@ def _labels(content: dict[str, Any], count: int, where: str) -> np.ndarray:
         raise InputError(f"{where}: has {count} tokens and {len(labels)} labels.")
     for label in labels:
         if label is not None and not isinstance(label, str):
-            raise InputError(f"{where}: a label is a text or null (hidden), received {label!r}.")
+            raise InputError(f"{where}: a label is a string or null (hidden), received {label!r}.")
     return np.array([label or "" for label in labels])

@@ -75,7 +75,7 @@ def checked_size(tile: Any, n_axes: int) -> tuple[int, ...]:
     if len(sizes) != n_axes or any(
         isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes
     ):
-        raise InputError(f"tile must be a whole number of pixels >= 1, or {n_axes} of them; received {tile!r}.")
+        raise InputError(f"tile must be an integer of pixels >= 1, or {n_axes} of them; received {tile!r}.")
     return tuple(int(size) for size in sizes)
 
 

@@ -35,7 +35,9 @@ def data_dir(path: str | Path | None = None) -> Path:
     if folder.is_dir():
         return folder
     if given:
-        raise InputError(f"the data folder {folder} (from {source}) is not there; docs/data.md says where to get the data.")
+        raise InputError(
+            f"the data folder {folder} (from {source}) does not exist; docs/data.md explains where to get the data."
+        )
     raise InputError(
         f"there is no data folder: no --data, no {VARIABLE} and no {_BESIDE}; docs/data.md says where to get the data."
     )
@@ -75,7 +77,7 @@ def open_picture(path: str | Path) -> Any:
     except ImportError as error:
         raise InputError("reading images needs pillow: pip install 'backfield[vision]'.") from error
     if not Path(path).is_file():
-        raise InputError(f"{path}: there is no such file.")
+        raise InputError(f"{path}: no such file.")
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as picture:  # reads the header only
             check_pixels(path, picture)

@@ -1,6 +1,6 @@
 """Generated data: the denoising images of [L13] §8, and shapes under the two noises of [K05] §5.
 
-Everything depends on the seed and on the number of the image only, so that fewer images are the first of more.
+Everything depends on the seed and on the number of the image only, so fewer images are the first of more.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def denoising(n_images: int, size: int = 100, seed: int = 0, sd: float = 10.0, c
     n_images, size : how many square images of how many pixels a side; the paper has 16 + 16 of 100
     seed : for training and testing use two seeds, or split one set
     sd : of the Gaussian, in pixels
-    constant : add the constant feature of the paper to pixels and edges; the estimators add one of their own
+    constant : add the constant feature of the paper to pixels and edges; the estimators add their own
     """
     from scipy.ndimage import gaussian_filter  # .1 s, which readers of column files need not wait for
 
-    # [L13] does not say what lies outside the image: here it is continued as on a torus, so that y is alike everywhere.
+    # [L13] does not say what lies outside the image: here it is continued as on a torus, so y is alike everywhere.
     _positive(n_images=n_images, size=size)
     if not (isinstance(sd, Real) and 0 < sd < np.inf):
         raise InputError(f"sd must be a positive number, received {sd!r}.")
@@ -78,7 +78,7 @@ def shapes(
 ) -> Shapes:
     """Return data as of [K05] §5-6: noisy copies of the first shape to train on, ``n_test`` of each of four to test on.
 
-    Differs from [K05]: its images are not to be had; see :func:`binary_shapes` for these.
+    Differs from [K05]: its images are not available; see :func:`binary_shapes` for these.
 
     Parameters
     ----------

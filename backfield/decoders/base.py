@@ -18,7 +18,7 @@ class Decoder(Component):
     needs_marginals: ClassVar[bool] = True
     #: Looks at marginals of factors, too; else the factor tables of ``mu`` may be left empty.
     needs_factors: ClassVar[bool] = False
-    #: Looks at each variable's own marginals alone, so that the labels of a tile are those of the whole image.
+    #: Looks at each variable's own marginals alone, so the labels of a tile are those of the whole image.
     local: ClassVar[bool] = False
 
     #: What it predicts of several graphs together is what it predicts of each.

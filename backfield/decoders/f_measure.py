@@ -69,7 +69,7 @@ class SampledThreshold(TopCount, name="sampled_threshold"):
         for key, least in (("n_samples", 1), ("burn_in", 0), ("seed", 0)):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"sampled_threshold: {key} must be a whole number >= {least}, received {value!r}.")
+                raise InputError(f"sampled_threshold: {key} must be an integer >= {least}, received {value!r}.")
 
     def count(self, b: np.ndarray, theta: Potentials, outputs: np.ndarray) -> int:
         """Return the count of largest mean F over samples."""

@@ -1,8 +1,8 @@
 """Networks of the user's as energies: theta = f(features; w) with f a ``torch.nn.Module`` and w its parameters.
 
-On grids the module sees the image (H, W, F) and returns (H, W, K), so that it may convolve; elsewhere it sees the rows of
+On grids the module sees the image (H, W, F) and returns (H, W, K), so it may convolve; elsewhere it sees the rows of
 one example (N, F) and returns (N, K). It is a function of w and the features alone: no random numbers, no statistics of
-a batch. A copy of the module works in each thread, single-threaded, so that a sum over examples has the same bytes for any
+a batch. A copy of the module works in each thread, single-threaded, so a sum over examples has the same bytes for any
 number of threads. Cost: one forward and one backward pass of the module per example; the graph of the last forward pass
 of a thread is kept for its backward pass.
 """
@@ -203,7 +203,7 @@ def _check_module(module: Any) -> None:
         random = isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0
         if part.training and (random or isinstance(part, torch.nn.modules.batchnorm._BatchNorm)):
             raise InputError(
-                f"the network's {name or 'module'} ({type(part).__name__}) is no function of the weights alone; use "
+                f"the network's {name or 'module'} ({type(part).__name__}) is not a function of the weights alone; use "
                 "GroupNorm and no dropout, freeze it by module.eval(), or train with backfield.bridges.torch.CRFLayer."
             )
     for parameter in module.parameters():

@@ -11,7 +11,7 @@ from backfield.oracles import Oracle, OracleFunction
 
 
 class OracleEnergy(Energy):
-    """The function that an oracle fitted, times ``eps``; without weights of its own. Not registered: named by the oracle."""
+    """The function that an oracle fitted, times ``eps``; it has no weights. Not registered: named by the oracle."""
 
     linear: ClassVar[bool] = False
 

@@ -3,7 +3,7 @@
     theta_i(x) = x s_i / 2,   s_i = w·h_i        (label 0 is x = -1, label 1 is x = +1)
     theta_ij(x, x') = x x' s_ij,   s_ij = v·mu_ij
 
-# Differs from [K05]: its double sum over i and N_i counts every pair twice; here each counts once, so that s is 2 v·mu.
+# Differs from [K05]: its double sum over i and N_i counts every pair twice; here each counts once, so s is 2 v·mu.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Classes:
         if labels.ndim == 2 or self.fixed:
             return labels
         hidden = ~is_known(labels)
-        order = np.argsort(self.values)  # models of other programs have an order of their own
+        order = np.argsort(self.values)  # models of other programs have their own order
         place = np.searchsorted(self.values, labels, sorter=order)
         position = order[np.minimum(place, len(self.values) - 1)]
         unknown = np.flatnonzero((self.values[position] != labels) & ~hidden)

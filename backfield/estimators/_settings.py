@@ -43,7 +43,7 @@ from backfield.objectives import Objective, Setting, get_objective, jgmt_alias, 
 from backfield.registry import Component, find_room, get, parse
 from backfield.structures import Structure
 
-#: Labels that ``n_labels`` may ask for; graphs of your own may have more.
+#: Labels that ``n_labels`` may ask for; your own graphs may have more.
 MAX_LABELS = 100_000
 #: Which rooms a parameter may name a part of.
 ROOMS = {
@@ -191,7 +191,7 @@ class Settings:
 
     @property
     def dtype(self) -> str:
-        """Type of numbers to compute in."""
+        """Precision of the computation."""
         return np.dtype(self.params["dtype"]).name
 
     def energy(self, kind: str) -> Energy:
@@ -211,7 +211,7 @@ class Settings:
 
     @property
     def seed(self) -> int:
-        """Seed of everything random."""
+        """Random seed."""
         return int(self.params["random_state"] or 0)
 
     @property

@@ -1,6 +1,6 @@
 """Predictions tile by tile, equal to those of the whole image to the bit, in the memory of a tile.
 
-n sweeps carry news over a known number of edges (:meth:`Inference.reach`). A tile that is looked at with a halo of that
+n sweeps carry information over a known number of edges (:meth:`Inference.reach`). A tile with a halo of that
 width has in its middle the marginals of the whole image, provided that all else is as there: tiles begin at the same colour
 of the schedule, rho is that of the grid, scores of a row do not depend on other rows, and the kernels are those that the
 potentials of the whole image need. The last is not known before all tiles were seen: they start with the fastest kernels;
@@ -185,5 +185,5 @@ def halo_of(graph: Graph, reach: int) -> tuple[tuple[int, ...], tuple[int, ...]]
     if lattice is None:
         raise InputError("tiles are for grids of pixels or voxels.")
     longest = (max(abs(offset[k]) for offset in lattice.offsets) for k in range(len(lattice.shape)))
-    # One more: the outermost variables that news comes from need all of their edges.
+    # One more: the outermost variables that matter need all of their edges.
     return tuple((reach + 1) * each for each in longest), lattice.periods

@@ -62,11 +62,11 @@ def _check(settings: Settings) -> None:
     objective = settings.objective
     if not isinstance(objective, Marginal) or objective.loss.cliques or objective.per_example:
         raise InputError(
-            f"loss={objective!r} is no sum over variables, so it does not add up over tiles; use univariate_logistic, "
+            f"loss={objective!r} is not a sum over variables, so it does not add up over tiles; use univariate_logistic, "
             "univariate_quadratic or smoothed_error."
         )
     if not isinstance(strategy(settings.setting), Truncated):
-        raise InputError("tiles are learned from through the sweeps that were done; use gradient='truncated'.")
+        raise InputError("learning from tiles differentiates the sweeps themselves; use gradient='truncated'.")
     if isinstance(settings.params["class_weight"], str):
         raise InputError("class_weight='balanced' looks at whole images, so it has no tiles; give a dict of weights.")
 

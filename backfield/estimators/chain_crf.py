@@ -54,5 +54,5 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
 
     def _answers(self, k: int = 1, seed: int = 0) -> SequenceAnswers:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"a whole number >= 1 of labelings is needed, received {k!r}.")
+            raise InputError(f"k must be an integer >= 1, received {k!r}.")
         return SequenceAnswers(self._predictor(), int(k), seed)

@@ -1,8 +1,8 @@
 """The table of learning x inference ([K05] Table 1) for any data: each row is learned once and decoded by each column.
 
-A row is a loss or objective, ``"pseudo_marginal"``, or one through an inference of its own,
+A row is a loss or objective, ``"pseudo_marginal"``, or one with its own inference,
 ``"univariate_logistic @ tree_reweighted(n_iter=5)"``. A column is an inference method (the most probable label of each
-variable), a MAP solver, or a decoder. Rows without an inference of their own learn through the first column that is one:
+variable), a MAP solver, or a decoder. Rows without their own inference learn through the first column that is one:
 through what they will be judged by.
 """
 
@@ -115,7 +115,7 @@ def coupling_table(
 def check_table(
     estimator: Any, learning: Sequence[str], inference: Sequence[str], learner: str | None
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Return the parameters of rows and columns; what makes no sense is refused before anything is learned."""
+    """Return the parameters of rows and columns; invalid combinations raise before anything is learned."""
     if not learning or not inference:
         raise InputError("a table needs at least one --learning and one --inference.")
     columns = {spec: column_params(spec) for spec in inference}

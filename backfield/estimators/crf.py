@@ -47,7 +47,7 @@ def estimator_for(structure: str, **params: Any) -> CRF:
 
 
 class CRF(ClassifierMixin, BaseEstimator):
-    """A conditional random field; its ``structure`` says what X and y are.
+    """A conditional random field; its ``structure`` defines what X and y are.
 
     A subclass that fixes the structure is one line, ``class VolumeCRF(CRF, structure="volume")``: it has the parameters of
     the structure in the place of ``structure``, and may have other ``defaults``.
@@ -258,7 +258,7 @@ dtype, n_jobs, random_state, verbose, l1
 
     @property
     def inference_(self) -> str | None:
-        """Spec of the inference that the fit has chosen; None where ``inference`` says what it is."""
+        """Spec of the inference that the fit chose; None where ``inference`` was given."""
         return self._attribute("learned").inference if self._settings().open_inference else None
 
     @property

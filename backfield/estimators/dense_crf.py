@@ -18,7 +18,7 @@ class DenseCRF(CRF, structure="dense", defaults={"inference": "mean_field(n_iter
 
     A fit learns from four fifths of the examples first (all, where there are fewer than five) and compares, on the rest, the
     field with its unary terms alone. Then it learns from all. Where the field was worse the kernels are switched off: a
-    ``DenseCRF`` is not noticeably worse than its unary terms. ``message_`` says what was found.
+    ``DenseCRF`` is not noticeably worse than its unary terms. ``message_`` reports the outcome.
 
     Parameters
     ----------

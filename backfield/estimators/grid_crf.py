@@ -10,7 +10,7 @@ from backfield.estimators.crf import CRF
 class GridCRF(CRF, structure="grid"):
     """A conditional random field on the grid of pixels.
 
-    Minimises the mean loss per labelled pixel + ``l2`` |w|^2. Edges of each direction have weights of their own.
+    Minimises the mean loss per labelled pixel + ``l2`` |w|^2. Edges of each direction have their own weights.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class GridCRF(CRF, structure="grid"):
         Spec of what moves the weights: ``lbfgs``, ``sgd``, ``oracle_descent``, ``frank_wolfe``, ...
     unary, pairwise : str
         Energies: ``linear``, ``constant``, ``zero``, or a :class:`Network`; ``unary`` may be a :class:`Classifier`. With
-        ``learner="oracle_descent"``, oracles: also ``boosted_trees``, ``mlp`` or one of your own.
+        ``learner="oracle_descent"``, oracles: also ``boosted_trees``, ``mlp`` or your own.
     decoder : str
         How predictions are made of marginals or potentials: ``max_marginal``, ``map``, ``soft``, ``expected_f``, ...
     l2 : "auto", float or dict
@@ -38,7 +38,7 @@ class GridCRF(CRF, structure="grid"):
     start : {"independent", "zero", "random"}
         Start from the model without edges, from zero, or from standard normal numbers.
     guard : "auto", True or False
-        Let held-out labels say how strongly edges enter, so that the field is not worse than its variables alone; "auto":
+        Let held-out labels say how strongly edges enter, so the field is not worse than its variables alone; "auto":
         where ``inference`` is "auto". ``message_`` and ``trace_[0]["held_out"]`` say what was found.
     class_weight : dict or "balanced", optional
         Weight of each class in the loss; "balanced": within each example all its classes weigh the same.
@@ -49,7 +49,7 @@ class GridCRF(CRF, structure="grid"):
     n_jobs : int
         Threads over images; -1 = all cores. Results do not depend on it.
     random_state : int
-        Seed of everything random.
+        Random seed.
     verbose : int
         1 shows a progress bar on standard error.
     l1 : float

@@ -27,7 +27,7 @@ from backfield.training.protocols import Evaluation, Gram
 ALL_PAIRS = 10
 #: Largest clique of these pairs.
 _WIDTH = 5
-#: What the ridge on intercepts is multiplied by: small, so that the means of features do not matter.
+#: What the ridge on intercepts is multiplied by: small, so the means of features do not matter.
 _INTERCEPT = 1e-4
 
 
@@ -136,7 +136,7 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
             or pairs.dtype.kind != "i"
             or min(coef.shape) < 1
         ):
-            raise InputError("the sizes of coefficients, couplings and pairs do not go together.")
+            raise InputError("the sizes of coefficients, couplings and pairs do not match.")
         self.n_features_in_ = coef.shape[1]
         tree = LabelTree(len(coef), checked_pairs(pairs, len(coef)))
         units = _Units(np.zeros(coef.shape[1]), np.ones(coef.shape[1]))

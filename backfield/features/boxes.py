@@ -31,9 +31,7 @@ def box_labels(shape: Any, boxes: Any, regions: Any = None, background: int = 0)
     table = np.asarray(boxes)
     table = table.reshape(-1, 4) if table.size in (0, 4) else table
     if table.ndim != 2 or table.shape[1] != 4 or (table.size and table.dtype.kind not in "iu"):
-        raise InputError(
-            f"boxes must be rows of whole numbers (top, left, bottom, right), received shape {np.shape(boxes)}."
-        )
+        raise InputError(f"boxes must be rows of integers (top, left, bottom, right), received shape {np.shape(boxes)}.")
     inside = np.zeros((height, width), dtype=bool)
     for number, box in enumerate(table):
         top, left, bottom, right = (int(side) for side in box)
@@ -65,5 +63,5 @@ def box_of(mask: Any) -> tuple[int, int, int, int]:
 def _checked_shape(shape: Any) -> tuple[int, int]:
     sides = tuple(shape)
     if len(sides) < 2 or any(int(side) != side or side < 1 for side in sides[:2]):
-        raise InputError(f"shape must be (height, width), two whole numbers >= 1; received {shape!r}.")
+        raise InputError(f"shape must be (height, width), two integers >= 1; received {shape!r}.")
     return int(sides[0]), int(sides[1])

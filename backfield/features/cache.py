@@ -1,7 +1,7 @@
 """Features kept on disk, one ``.npy`` file per array, named by the hash of what they were made from.
 
 The name is sha256(version, recipe, dtype, shape, bytes of the image): a changed image or parameter is another file, so
-nothing in a cache ever becomes wrong and any of it may be deleted at any time. Arrays come back memory-mapped, so that
+nothing in a cache ever becomes wrong and any of it may be deleted at any time. Arrays come back memory-mapped, so
 the features of a data set need not fit in memory; files are written whole or not at all.
 """
 
@@ -46,13 +46,13 @@ class FeatureCache:
                 _write(path, array)
             kept = [self._load(path) for path in paths]
         if any(array is None for array in kept):
-            raise InputError(f"the feature cache {self.folder} gives back other bytes than were written; delete it.")
+            raise InputError(f"the feature cache {self.folder} is corrupt; delete it.")
         return tuple(array for array in kept if array is not None)
 
     def _load(self, path: Path) -> np.ndarray | None:
         try:
             return np.load(path, mmap_mode="r" if self.mmap else None, allow_pickle=False)
-        except (OSError, ValueError, EOFError):  # absent, or cut short by a crash of the machine: make it anew
+        except (OSError, ValueError, EOFError):  # absent, or truncated by a crash: recompute it
             return None
 
 

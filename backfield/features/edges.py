@@ -174,7 +174,7 @@ def _measure(rgb: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sobel_response(rgb: np.ndarray) -> np.ndarray:
-    """Return the gradient magnitude of the intensity, scaled so that the largest possible is 1: (H, W)."""
+    """Return the gradient magnitude of the intensity, scaled to a maximum of 1: (H, W)."""
     values = grey(rgb)
     return np.hypot(sobel(values, axis=0), sobel(values, axis=1)) / np.float32(np.sqrt(32))
 
@@ -195,5 +195,5 @@ def _contrast(across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:
-    """Evenly spaced values of an image, so that those of thousands of images fit in memory."""
+    """Evenly spaced values of an image, so those of thousands of images fit in memory."""
     return values[:: -(-values.size // _SAMPLE) or 1]

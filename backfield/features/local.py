@@ -8,8 +8,8 @@ With G_s the Gaussian of bandwidth s (in pixels, or in units of ``spacing``) and
     hessian     eigenvalues of the matrix (d_i d_j G_s * v)    one per axis, the largest first
     structure   eigenvalues of G_2s * (grad grad')             one per axis, the largest first
 
-Derivatives are in units of the scale (times s, s^2), so that scales can be compared. At borders the image is mirrored. Every
-number is a sum over a window of known width in one order, so that a window of an image has the bits of the whole: see
+Derivatives are in units of the scale (times s, s^2), so scales can be compared. At borders the image is mirrored. Every
+number is a sum over a window of known width in one order, so a window of an image has the bits of the whole: see
 :meth:`LocalFeatures.over`, which computes them window by window for images that do not fit into memory.
 
 Cost: a separable filter is about 1 ns per pixel, axis and 10 taps (float32, one core); memory 4 F bytes per pixel.

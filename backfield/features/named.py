@@ -2,7 +2,7 @@
 
 A position is a list of names, or a dict {name: value}. A value is a number, or a text: {"word": "the"} is the feature
 "word=the" with the separator "="; or a list or dict of more of them, whose names follow after the separator. Positions
-whose values are all numbers, and lists of texts, are the usual ones: for them, Python runs no code per feature.
+whose values are all numbers, and lists of strings, are the usual ones: for them, Python runs no code per feature.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def hashed(sequence: Sequence[Any], n_features: int = 2**18, separator: str = "=
     from scipy.sparse import csr_matrix
 
     if isinstance(n_features, bool) or not isinstance(n_features, int | np.integer) or not 1 <= n_features < 2**31:
-        raise InputError(f"n_features must be a whole number from 1 to 2**31 - 1, received {n_features!r}.")
+        raise InputError(f"n_features must be an integer from 1 to 2**31 - 1, received {n_features!r}.")
     found = Named.of(list(sequence), separator)
     ptr = np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int32)
     codes = (crc32(name.encode("utf-8", "surrogatepass")) for name in found.names)
@@ -121,7 +121,7 @@ def _plain_names(names: Any) -> list[str] | tuple[str, ...]:
     for name in names:
         if not isinstance(name, str):
             raise InputError(
-                f"the features of a position are a dict or a list of texts, received {type(name).__name__} {name!r}."
+                f"the features of a position are a dict or a list of strings, received {type(name).__name__} {name!r}."
             )
     return names
 

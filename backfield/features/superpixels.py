@@ -58,7 +58,7 @@ def superpixels(image: Any, n_segments: int = 200, compactness: float = 10.0) ->
 def region_features(image: Any, regions: Any) -> np.ndarray:
     """Return the (n, 47) float32 features of the regions of an image, named in ``REGION_FEATURES``.
 
-    Mean and standard deviation of the colours; mean position in [0, 1]; share of the image, times n, so that it is 1 for
+    Mean and standard deviation of the colours; mean position in [0, 1]; share of the image, times n, so it is 1 for
     regions of average size; mean and standard deviation of the Sobel response; mean histogram of gradients.
     """
     from backfield.features.edges import sobel_response

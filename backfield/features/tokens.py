@@ -3,7 +3,7 @@
 A token is a tuple of its columns: the word first, then whatever a file has. Features are names; a sentence becomes a list of
 {name: 1.0} dicts, what :class:`backfield.ChainCRF` takes.
 
-    window_features   "w[-1]|w[0]=the|cat" where the columns around a token hold these texts
+    window_features   "w[-1]|w[0]=the|cat" where the columns around a token hold these strings
     word_features     lower case, shape "Xxx-dd", prefixes, suffixes, digits, hyphens
     Templates         lines "U05:%x[-1,0]/%x[0,0]" of CRF++ or Wapiti
 """
@@ -47,7 +47,7 @@ def window_features(sentence: Sequence[Token], templates: Sequence[Template] | N
     sentence : list of tuples of str
         The columns of each token.
     templates : list of tuples of (column, offset), optional
-        Each is one feature: the texts of these columns around the token; none where the window leaves the sentence.
+        Each is one feature: the strings of these columns around the token; none where the window leaves the sentence.
 
     The first token also has ``__BOS__`` and the last ``__EOS__``. Equal names are one string in memory.
     """
@@ -170,14 +170,14 @@ def _check_line(line: str, where: str) -> None:
     if line[0] in "Bb" and "%" not in line:
         return
     if line[0] in "Bb*":
-        raise InputError(f"{where}: {line!r} joins observations to transitions, which is not here; a plain B is.")
+        raise InputError(f"{where}: {line!r} combines observations with transitions, which is not supported; use a plain B.")
     if line[0] not in "Uu":
         raise InputError(f"{where}: {line!r} starts neither with U nor with B.")
     _parts(line, where)
 
 
 def _parts(line: str, where: str = "the template") -> list[str | _Macro]:
-    """Return texts and macros in turn, a text first and last."""
+    """Return literal text and macros in turn, text first and last."""
     out: list[str | _Macro] = []
     at = 0
     for found in _MACRO.finditer(line):
@@ -192,7 +192,7 @@ def _parts(line: str, where: str = "the template") -> list[str | _Macro]:
         at = found.end()
     rest = line[at:]
     if "%" in "".join(part for part in [*out, rest] if isinstance(part, str)):
-        raise InputError(f"{where}: {line!r} has a % that is no macro such as %x[-1,0].")
+        raise InputError(f"{where}: {line!r} has a % that is not a macro such as %x[-1,0].")
     return [*out, rest]
 
 

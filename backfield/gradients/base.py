@@ -59,7 +59,7 @@ class Gradient(Component):
         if not method.differentiable:
             raise InputError(
                 f"there is no gradient through {method.name}, which samples; use mean_field, loopy_bp or tree_reweighted, "
-                "or an objective of its own such as contrastive_divergence or perturb_and_map."
+                "or an objective with its own gradient, such as contrastive_divergence or perturb_and_map."
             )
 
 

@@ -8,7 +8,7 @@ state's size.
 
     [[D, B'], [B, 0]] [g; l] = [-d_mu; 0]      by least squares, with D = d²H/dmu² and B mu = d the local polytope
 
-# Differs from [D13]: D is singular where 1 - sum_c rho_c = 0 and B has dependent rows, so that D cannot be inverted.
+# Differs from [D13]: D is singular where 1 - sum_c rho_c = 0 and B has dependent rows, so D cannot be inverted.
 """
 
 from __future__ import annotations

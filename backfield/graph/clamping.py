@@ -1,7 +1,7 @@
 """Clamping: variables with one possible label, set apart without taking the graph apart.
 
 A variable all but one of whose labels are forbidden (-inf in its unary table) is *fixed*. In theta' = R theta it is
-independent of all others, so that any method runs on theta' with the graph's own rho, order and kernels:
+independent of all others, so any method runs on theta' with the graph's own rho, order and kernels:
 
     one other variable free     theta'(x_j) = theta(x_j) + theta(x_c) at the fixed labels,   theta'(x_c) = 0
     more than one free          theta'(x_c) = theta(x_c) at the fixed labels, for all labels of the fixed variables

@@ -28,7 +28,7 @@ from backfield.errors import InputError
 from backfield.graph.lattice import Lattice
 from backfield.indices import are_pointers
 
-#: Label counts beyond it are taken for a mistake.
+#: Larger label counts are assumed to be a mistake.
 _MOST_LABELS = 2**31 - 1
 
 
@@ -130,7 +130,7 @@ class Graph:
         """Return the graph whose factor c has the variables ``scope[scope_ptr[c]:scope_ptr[c + 1]]``."""
         counts, ptr, flat = _label_counts(labels), np.asarray(scope_ptr), np.asarray(scope)
         if flat.ndim != 1 or flat.dtype.kind not in "iu" or not are_pointers(ptr, len(flat)) or (np.diff(ptr) < 2).any():
-            raise InputError("scope_ptr must cut scope, whole numbers, into factors of at least two variables.")
+            raise InputError("scope_ptr must cut scope, integers, into factors of at least two variables.")
         ptr, flat = ptr.astype(np.int64), flat.astype(np.int64)
         _check_scopes(flat, ptr, len(counts))
         return cls._from_arrays(counts, ptr, flat)
@@ -226,7 +226,7 @@ class Graph:
 
     @cached_property
     def image_shape(self) -> tuple[int, int] | None:
-        """(rows, columns) of a 4-connected grid of two dimensions, which has kernels of its own, else ``None``."""
+        """(rows, columns) of a 4-connected two-dimensional grid, which has dedicated kernels, else ``None``."""
         return None if self.lattice is None else self.lattice.image_shape
 
     @cached_property

@@ -4,7 +4,7 @@
     Tied     theta_c = sum_k s_ck T_k        d_T_k = sum_c s_ck d_theta_c,   d_s_ck = <T_k, d_theta_c>
 
 A :class:`Group` says which numbers it holds as a vector. A :class:`ListedGroup` belongs to factors of the graph: it also
-says how its numbers become tables (``write_out``), and how an adjoint of those tables becomes one of its own numbers
+says how its numbers become tables (``write_out``), and how an adjoint of those tables becomes the adjoint of its numbers
 (``vjp``). Kernels over all pairs (``kernel_groups``) are groups whose factors nobody lists.
 """
 

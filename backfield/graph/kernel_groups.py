@@ -2,7 +2,7 @@
 
     theta_ij(a, b) = w C(a, b) k(f_i, f_j),   k(f_i, f_j) = exp(-|(f_i - f_j) / sigma|^2 / 2), normalised
 
-The pair potentials are those of the filter that is chosen, so that a bound of log Z is one of the model with them; the
+The pair potentials are those of the filter that is chosen, so a bound of log Z is one of the model with them; the
 lattice is some percent off the Gaussian itself. ``before`` and ``after`` normalise one side; the pair then has the mean of
 both ways.
 
@@ -129,7 +129,7 @@ class Kernel(Group):
         """Return what applies the kernel; prepared once."""
         if self.is_adjoint:
             raise InputError(
-                "the gradient of a kernel group is no kernel; its weight, compatibility and bandwidths hold it."
+                "the gradient of a kernel group is not a kernel; its weight, compatibility and bandwidths hold it."
             )
         return self._operator
 

@@ -68,7 +68,7 @@ def as_labeling(graph: Graph, labels: Any, what: str = "labels") -> Labeling:
 
 
 def is_known(labels: np.ndarray) -> np.ndarray:
-    """Return which labels, numbers or texts, are not hidden (-1 or "")."""
+    """Return which labels, numbers or strings, are not hidden (-1 or "")."""
     return labels != ("" if labels.dtype.kind == "U" else -1)
 
 

@@ -1,7 +1,7 @@
 """Grids of any number of dimensions: their shape, their offsets, and what follows from both without a look at the factors.
 
 A factor joins the variables at x and x + o, for each of the offsets o; factors are numbered offset by offset, row-major by
-their first end. The factors of one offset are straight lines, so they are an acyclic cover of their own: with K offsets,
+their first end. The factors of one offset are straight lines, so each offset gives an acyclic cover: with K offsets,
 rho = 1 / K is a distribution over acyclic subsets, and no other does better on large grids, which have K edges per variable.
 
 Colours: variables are put into classes by their coordinates modulo ``periods``, the smallest for which no offset joins two
@@ -182,7 +182,7 @@ def checked_offsets(n_axes: int, offsets: Any) -> tuple[Offset, ...]:
     if isinstance(offsets, np.ndarray):
         offsets = offsets.tolist()
     if isinstance(offsets, str | bytes) or not isinstance(offsets, Sequence) or len(offsets) == 0:
-        raise InputError(f"offsets must list at least one step of {n_axes} whole numbers, received {offsets!r}.")
+        raise InputError(f"offsets must list at least one step of {n_axes} integers, received {offsets!r}.")
     out: list[Offset] = []
     for offset in offsets:
         step = _checked_offset(n_axes, offset)
@@ -200,7 +200,7 @@ def _checked_offset(n_axes: int, offset: Any) -> Offset:
     except ValueError:
         array = np.empty(0)
     if array.shape != (n_axes,) or array.dtype.kind not in "iu":
-        raise InputError(f"an offset of this grid has {n_axes} whole numbers, received {offset!r}.")
+        raise InputError(f"an offset of this grid has {n_axes} integers, received {offset!r}.")
     step = tuple(int(o) for o in array)
     if not any(step):
         raise InputError(f"the offset {step} joins a variable to itself.")

@@ -359,7 +359,7 @@ def check_iterations(method: Any) -> None:
     """Refuse iteration settings that make no sense."""
     whole = isinstance(method.n_iter, int | np.integer) and not isinstance(method.n_iter, bool) and method.n_iter >= 0
     if not whole and method.n_iter != "auto":
-        raise InputError(f"{method.name}: n_iter must be a whole number >= 0, received {method.n_iter!r}.")
+        raise InputError(f"{method.name}: n_iter must be an integer >= 0, received {method.n_iter!r}.")
     if isinstance(method.tol, bool) or not (
         method.tol is None or (isinstance(method.tol, int | float) and 0 < method.tol < np.inf)
     ):

@@ -1,4 +1,4 @@
-"""How kernels of grids of any dimension store what belongs to variables: class by class, so that colours are vector loops.
+"""How kernels of grids of any dimension store what belongs to variables: class by class, so colours are vector loops.
 
 A *plane* holds the variables of one class of coordinates modulo the periods of the lattice (see ``graph.lattice``), at
 ``place = first + sum_k (x_k // period_k) stride_k``. In direction d, every neighbour of a plane's variables lies in one

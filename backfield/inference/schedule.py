@@ -2,7 +2,7 @@
 
 An order is part of the model: truncated inference gives other marginals in another order. All orders visit the
 variables one after another; the message from factor c to variable j is updated as soon as the last of the *other*
-variables of c has been visited, so that on pairwise graphs a visit sends all messages of a variable.
+variables of c has been visited, so on pairwise graphs a visit sends all messages of a variable.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def resolve(graph: Graph, schedule: str) -> str:
 def phases(graph: Graph, schedule: str) -> int | None:
     """Return in how many steps a sweep of a (resolved) schedule updates all variables; None: one after the other.
 
-    Variables of a step do not see each other's news, so a sweep carries news over as many edges as it has steps.
+    Variables of a step do not see each other's updates, so a sweep carries information over as many edges as it has steps.
     """
     if schedule == "flooding":
         return 1
@@ -133,7 +133,7 @@ def _top_two(graph: Graph, position: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _monotonic(graph: Graph) -> np.ndarray:
     """Order of D13 §3.3 (Meltzer et al.): rising messages along rising variables, then falling ones.
 
-    With rho from monotonic chains every message update is coordinate descent on the dual, so that it converges.
+    With rho from monotonic chains every message update is coordinate descent on the dual, so it converges.
     """
     layout = graph.layout
     position = np.arange(graph.n_variables)

@@ -26,7 +26,7 @@ def column_sums(array: np.ndarray) -> np.ndarray:
 
 
 def add_row(array: np.ndarray, row: np.ndarray) -> None:
-    """Add a row to every row in place; numpy's loop over a short row is slow, so that many are taken as one."""
+    """Add a row to every row in place; numpy's loop over a short row is slow, so many are taken as one."""
     if len(array) < _FEW:
         array += row
         return
@@ -39,7 +39,7 @@ def add_row(array: np.ndarray, row: np.ndarray) -> None:
 def row_products(rows: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     """Return rows @ matrix + bias; every row has the same bits, whatever rows are around it.
 
-    BLAS adds up the rows at the end of an array in another order than the others, so that a tile of an image would not have
+    BLAS adds up the rows at the end of an array in another order than the others, so a tile of an image would not have
     the bits of the whole. It is no faster, either, for less than about ten columns.
     """
     dtype = np.result_type(rows, matrix)

@@ -2,7 +2,7 @@
 
 The folder is ``NUMBA_CACHE_DIR`` where that is set, else ``__pycache__`` beside each source file, else, where the package
 cannot be written to, numba's folder in the user's cache folder. Where none of these can be written to, kernels last as long
-as the process. Each process writes files of its own and swaps the index in, so that several may fill the cache at once.
+as the process. Each process writes its own files and swaps the index in, so several may fill the cache at once.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def exact_kernel(function: Any) -> Any:
 def label_count(n_labels: int) -> tuple[int, ...]:
     """A tuple whose *length* is the label count.
 
-    Numba compiles a kernel for each length, so that loops over labels are unrolled: measured at 8 labels,
+    Numba compiles a kernel for each length, so loops over labels are unrolled: measured at 8 labels,
     32 instead of 47 ns per message.
     """
     return (0,) * n_labels

@@ -14,7 +14,7 @@ _PATIENCE = 5000
 
 
 class SetupKernel:
-    """A kernel of whole numbers that is interpreted at first: compiling or loading it would take longer than its work.
+    """A kernel of integers that is interpreted at first: compiling or loading it would take longer than its work.
 
     For orders and index arrays of graphs, which are the same to the bit either way.
     """

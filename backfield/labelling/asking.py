@@ -64,7 +64,7 @@ def advice(groups: int, labels: int, error: float | None, spread: float | None, 
     if error is None or spread is None or groups < 6:
         return "Paint each label in several places: then the error can be estimated."
     if len(changes) >= 3 and max(changes[-3:]) < 0.005 and groups >= 8:
-        return "The last three strokes changed little: try another image, or export."
+        return "The last three strokes changed little: try another image, or export the model."
     if spread > 0.5 * error and groups < 12:
-        return "The estimate is rough: more strokes, in other places."
-    return "Strokes still change the picture: go on."
+        return "The estimate is rough: add strokes in other places."
+    return "Strokes still change the picture: keep going."

@@ -54,7 +54,7 @@ class ImageFile:
             raise InputError(f"{self.mask} is {values.shape[1]}x{values.shape[0]} pixels but {self.path} is not.")
         known = values[values != HIDDEN]
         if known.size and not 0 <= int(known.min()) <= int(known.max()) < MOST:
-            raise InputError(f"{self.mask} holds class {known.max()}; a session has {MOST} labels at the most.")
+            raise InputError(f"{self.mask} holds class {known.max()}; a session has at most {MOST} labels.")
         return values.astype(np.uint8)
 
     def write(self, labels: np.ndarray) -> None:
@@ -83,7 +83,7 @@ def open_folder(folder: Path) -> list[ImageFile]:
 def lock(folder: Path) -> Any:
     """Return an open file that no other server of this folder has; refused where one runs."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder; backfield label needs a folder of PNG or JPEG images.")
+        raise InputError(f"{folder} is not a folder; backfield label needs a folder of PNG or JPEG images.")
     file = open(folder / LOCK, "a")  # noqa: SIM115
     try:
         import fcntl

@@ -1,6 +1,6 @@
 """Who may talk to the server: this machine, this page, with the token; and how much they may send.
 
-A page of another site can send requests to 127.0.0.1, and a name of its own can be made to lead there (DNS rebinding). So a
+A page of another site can send requests to 127.0.0.1, and its own host name can be made to lead there (DNS rebinding). So a
 request must name this host, must not come from another origin, and must carry the token, which only the URL that was printed
 holds. Files of the page itself are no secret and need no token.
 """
@@ -38,7 +38,7 @@ class TooLarge(Exception):
     """A request sends more than it may; the application answers so."""
 
     def __str__(self) -> str:
-        return f"A request sends at most {MAX_BODY} bytes."
+        return f"Requests are limited to {MAX_BODY} bytes."
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def default_labels(names: Sequence[str], count: int = 0) -> list[Label]:
 def added(labels: list[Label], name: Any, colour: Any = None) -> list[Label]:
     """Return the labels with one more."""
     if len(labels) >= MOST:
-        raise InputError(f"a session has {MOST} labels at the most.")
+        raise InputError(f"a session has at most {MOST} labels.")
     colour = PALETTE[len(labels) % len(PALETTE)] if colour is None else colour
     return [*labels, Label(_name(name, labels), _colour(colour))]
 

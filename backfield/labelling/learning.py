@@ -97,7 +97,7 @@ class Rows:
 
     @property
     def can_fold(self) -> bool:
-        """Whether every label has two groups, so that one can be left out, and there are some of them."""
+        """Whether every label has two groups, so one can be left out, and there are some of them."""
         owners = np.zeros(len(self.folds), np.int64)
         owners[self.groups] = self.labels
         return len(self.known) > 1 and len(owners) >= _FEW and np.bincount(owners, minlength=len(self.known)).min() >= 2

@@ -58,7 +58,7 @@ class Served:
                 started()
 
             async def shutdown(self, sockets: Any = None) -> None:
-                desk.close()  # who waits for news would hold the server up
+                desk.close()  # waiting requests would hold up the server
                 await super().shutdown(sockets)
 
         config = uvicorn.Config(

@@ -47,7 +47,7 @@ PAGE = {
 
 
 class Desk:
-    """The session, what thinks about it, and who waits for news."""
+    """The session, what thinks about it, and the requests waiting for updates."""
 
     def __init__(self, session: Session, thinker: Thinker, export: Export) -> None:
         self.session, self.thinker, self.export = session, thinker, export
@@ -211,7 +211,7 @@ def make_app(desk: Desk) -> Starlette:
             try:
                 content = parse_json(await request.body() or b"null")
             except (ValueError, UnicodeDecodeError) as error:
-                raise InputError("the body is no JSON.") from error
+                raise InputError("the body is not JSON.") from error
             return await run_in_threadpool(answer, request, content)
 
         return endpoint
@@ -261,7 +261,7 @@ def _number(text: str) -> float:
 
 def _page(name: str) -> Response:
     if name not in PAGE:
-        return PlainTextResponse("There is no such page.", status_code=404)
+        return PlainTextResponse("No such page.", status_code=404)
     return Response((files("backfield.labelling") / "page" / name).read_bytes(), media_type=PAGE[name])
 
 

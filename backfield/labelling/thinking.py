@@ -51,7 +51,7 @@ class FeatureStore:
 
 
 class Thinker:
-    """Keeps a model of the scribbles and pictures of what it believes, in a thread of its own.
+    """Keeps a model of the scribbles and pictures of what it believes, in a background thread.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Thinker:
         self._thread.start()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call a function whenever there is news."""
+        """Call a function after every change."""
         self._listener = listener
 
     # ---- what others say and ask ----

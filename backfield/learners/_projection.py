@@ -1,4 +1,4 @@
-"""Weights whose models are log-supermodular (attractive), so that minimum cuts solve them ([S18] §3.3).
+"""Weights whose models are log-supermodular (attractive), so minimum cuts solve them ([S18] §3.3).
 
     c_k = W_k(0,0) + W_k(1,1) - W_k(0,1) - W_k(1,0) >= 0        for every edge feature k
 

@@ -4,7 +4,7 @@
 
 With the piecewise constant directions of ``saddle_point`` and ``maximum_marginal`` w does not converge but goes round in
 limit cycles, small or large. A loop is closed where w comes back: some w_s, ``patience`` or more iterations ago, is nearer
-than ``closeness`` times the farthest that w has been from the present one since. (Of shorter loops several make one, so that
+than ``closeness`` times the farthest that w has been from the present one since. (Of shorter loops several make one, so
 a zigzag that drifts is none.) The fit ends after ``cycles`` loops without fewer training errors, or where the direction
 vanishes. What it returns is ``keep``:
 
@@ -84,9 +84,7 @@ class Ascent(Learner, name="ascent"):
         while True:
             seen = problem.value_and_gradient(state.w, None, run.seed)
             if not np.isfinite(seen.gradient).all():
-                raise InputError(
-                    f"ascent: the direction is not finite at iteration {state.iteration}; make step_size smaller."
-                )
+                raise InputError(f"ascent: the direction is not finite at iteration {state.iteration}; reduce step_size.")
             after = self._judged(state, seen, problem)
             row = _row(after, seen, 0.0 if state.iteration == 0 else self.step_size, problem)
             stop = run.record(self._answer(after), row, self._moved(after, seen, problem), self.max_iter)

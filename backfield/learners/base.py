@@ -6,9 +6,9 @@ Conventions
 ``trace``       one row per iteration: ``iteration, objective, gradient_norm, error, step, sweeps, seconds, examples`` and,
                 with a validation problem, ``validation``; ``seconds`` is the time since the start, over all resumed runs,
                 ``sweeps`` that of the row alone; row 0 is the starting point where the learner evaluates it
-``state``       all that a learner needs to go on, immutable; checkpoints hold it, so that a resumed run does the very
+``state``       all that a learner needs to go on, immutable; checkpoints hold it, so a resumed run does the very
                 arithmetic that an unbroken one would
-random numbers  a function of the seed and the number of the step, so that there is no generator to save
+random numbers  a function of the seed and the number of the step, so there is no generator to save
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ NEEDS: dict[type, Need] = {
     ),
     HasExamples: Need(
         lambda info: True,
-        "{learner} needs a problem over labelled graphs, and {objective} says nothing of edges; use plain lbfgs or sgd.",
+        "{learner} needs a problem over labelled graphs, and {objective} has no edges; use plain lbfgs or sgd.",
     ),
 }
 
@@ -88,7 +88,7 @@ class Learner(Component):
     room: ClassVar[str] = "learners"
     #: Capabilities of :mod:`backfield.training.protocols` that a problem must have.
     requires: ClassVar[tuple[type, ...]] = ()
-    #: Starts from a point of its own, whatever ``w`` it is given.
+    #: Chooses its own starting point and ignores the ``w`` it is given.
     own_start: ClassVar[bool] = False
     #: Fits functions through oracles, which estimators hand it for energies.
     uses_oracles: ClassVar[bool] = False
@@ -126,9 +126,9 @@ class Learner(Component):
             first, at the end, and when the fit is interrupted. If the first write fails, InputError; later ones warn, and
             the fit goes on.
         resume
-            Go on from ``checkpoint``. If there is no such file, the fit starts anew and its message says so.
+            Go on from ``checkpoint``. Without such a file the fit starts from scratch and its message says so.
         seed
-            Seed of everything random.
+            Random seed.
         validation
             Problem to watch for early stopping, by its value (by its error rate if it has no value): the fit stops after
             ``patience`` rows without a new lowest one and returns the weights of the lowest.
@@ -194,9 +194,9 @@ def _start(problem: Minimisable, w: np.ndarray) -> np.ndarray:
 
 
 def whole(learner: str, key: str, value: Any, least: int) -> None:
-    """Refuse a parameter that is not a whole number >= ``least``."""
+    """Refuse a parameter that is not an integer >= ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{learner}: {key} must be a whole number >= {least}, received {value!r}.")
+        raise InputError(f"{learner}: {key} must be an integer >= {least}, received {value!r}.")
 
 
 def number(learner: str, key: str, value: Any, least: float, below: float = math.inf, *, open_: bool = False) -> None:
@@ -292,7 +292,7 @@ class Run:
         if not resume:
             return None
         if not self._path.exists():
-            self._note = f"no checkpoint at {self._path}: started anew; "
+            self._note = f"no checkpoint at {self._path}: started from scratch; "
             return None
         return self._restore(self._path)
 
@@ -303,7 +303,7 @@ class Run:
             if theirs.get(key) != self.identity.get(key):
                 raise InputError(
                     f"the checkpoint {path} has {key} {theirs.get(key)!r} and this fit has {self.identity.get(key)!r}; they "
-                    "cannot be joined: resume with what the fit began with, or start it again without resume."
+                    "do not match: resume with the original settings, or start over without resume."
                 )
         self.trace = content["trace"]
         self.best = Best(content["best"], arrays.get("validated"), content["waited"])
@@ -316,7 +316,7 @@ class Run:
     def record(self, w: np.ndarray, row: Row, state: Resumable, total: int, *, fresh: bool = False) -> str:
         """Add a row to the trace; return "callback" or "validation" if that stops the fit, else "".
 
-        ``fresh`` starts the patience anew: what is minimised has changed.
+        ``fresh`` resets the patience: the objective has changed.
         """
         best = self._watch(w, row, fresh)
         row = {**row, "seconds": clock() - self._began}
@@ -371,7 +371,7 @@ class Run:
             if not self._saved_once:
                 self._path = None
                 raise failed from error
-            warnings.warn(f"{failed} The fit goes on; the last checkpoint is kept.", stacklevel=2)
+            warnings.warn(f"{failed} The fit continues; the last checkpoint is kept.", stacklevel=2)
         self._saved_once = True
         self._saved_at = time.perf_counter()
         self._saved_rows = len(self.trace)

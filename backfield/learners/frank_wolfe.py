@@ -6,7 +6,7 @@ Lacoste-Julien et al. 2013, with gap sampling and a cache of oracle answers (Oso
     dual     D    = sum_n loss_n - l2 |w|^2,    w = -1/(2 l2) sum_n g_n
 
 Each example n has a plane (g_n, loss_n), an average of planes of labelings. A step asks the MAP oracle for the labeling that
-violates the margin most under w and moves plane n towards its plane by the best share (line search in closed form), so that
+violates the margin most under w and moves plane n towards its plane by the best share (line search in closed form), so
 the dual never falls. gap_n, the height of that plane over the present one at w, is what example n adds to the duality gap
 P(w) - D, the stopping rule: the objective is within it of its minimum. That holds if the oracle is exact.
 
@@ -17,7 +17,7 @@ With a projection P onto a cone the dual is the same with w = P(-1/(2 l2) sum g_
 step of the line search, still safe, is no longer the longest.
 
 *Batches* ask the oracle for several examples at the same w, by threads or by the workers of a cluster, and then take their
-steps one after the other: each line search is made at the w of its turn, so that the dual still never falls, and the gap at
+steps one after the other: each line search is made at the w of its turn, so the dual still never falls, and the gap at
 the end is that of all examples at one w. Planes of a batch are a little older than those of single steps.
 
 Cost per step: one MAP problem and some passes over n_weights. Memory: one plane per example and up to ``cache`` more,
@@ -57,7 +57,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
     sampling
         "gap": examples in proportion to their gaps; "uniform": a random order in each epoch.
     batch_size
-        Examples for which the oracle is asked at once, whatever the number of threads and workers, so that the result is
+        Examples for which the oracle is asked at once, whatever the number of threads and workers, so the result is
         the same for any. 1: each step sees the w of the last one, and only checks use threads and workers.
     cache
         Oracle answers kept per example; 0: none. Pays where a MAP problem costs more than some products of n_weights.
@@ -121,7 +121,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
         return Ending(found, *self._verdict(at, stop, closed))
 
     def _verdict(self, at: DualState, stop: str, closed: bool) -> tuple[bool, str]:
-        doubt = "" if at.exact else "; the MAP solver is not exact on these models, so that the gap is no certificate"
+        doubt = "" if at.exact else "; the MAP solver is not exact on these models, so the gap is no certificate"
         if closed:
             within = "the objective is within it of its minimum" if at.exact else "as far as the solver can tell"
             return at.exact, f"the duality gap {at.gap:.3g} is below tol={self.tol:g}: {within}{doubt}"
@@ -132,7 +132,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
 
 @dataclass(frozen=True)
 class DualState:
-    """Where a fit is. Planes are never changed in place, so that a copy of the lists is a copy of the state."""
+    """Where a fit is. Planes are never changed in place, so a copy of the lists is a copy of the state."""
 
     sum: np.ndarray  # -1/(2 l2) sum of all g_n; w is its projection
     loss: float  # sum of all loss_n

@@ -4,7 +4,7 @@
 
 H starts from the last pair's scale times a metric of the features (:func:`feature_metric`), or the identity
 (``precondition=False``).
-A bad direction (no descent, or a line search without a decrease) starts the history anew at a fresh gradient, as in
+A bad direction (no descent, or a line search without a decrease) restarts the history at a fresh gradient, as in
 [D13] §8.4; a second failure in a row ends the fit. The doubling schedule is that of [D13] §8.4: ``max_iter`` iterations on
 a few examples, then twice the examples and half the iterations, until all are in. Cost per iteration: about one evaluation
 and 8 ``history`` passes over vectors of n_weights; memory 2 ``history`` of them.
@@ -27,9 +27,9 @@ from backfield.training.protocols import Evaluation, HasGram, HasValue, Minimisa
 
 #: v -> H0 v
 Metric = Callable[[np.ndarray], np.ndarray]
-#: Share of each feature's curvature that is added to it, so that features that say the same have a solution without a ridge.
+#: Share of each feature's curvature that is added to it, so features that say the same have a solution without a ridge.
 _REDUNDANT = 1e-8
-#: Iterations without a new lowest value or gradient norm after which rounding has won.
+#: Iterations without a new lowest value or gradient norm after which rounding errors dominate.
 _STALLED = 20
 #: Pairs with less curvature than this times |s| |y| are not kept.
 _CURVATURE = 1e-10
@@ -127,10 +127,12 @@ class LBFGS(Learner, name="lbfgs"):
             return Ending(state.w, True, f"the gradient norm {size:.3g} is below {bound:.3g}")
         if state.failed:
             why = "no decrease along the direction, and none along the gradient after a restart"
-            return Ending(state.w, False, f"{why}: rounding has won, or the gradient is wrong; its norm is {size:.3g}")
+            return Ending(
+                state.w, False, f"{why}: rounding errors dominate, or the gradient is wrong; its norm is {size:.3g}"
+            )
         if state.stalled >= _STALLED:
             why = f"neither the objective nor the gradient has decreased for {_STALLED} iterations"
-            return Ending(state.w, False, f"{why}: rounding has won; the gradient norm is {size:.3g}")
+            return Ending(state.w, False, f"{why}: rounding errors dominate; the gradient norm is {size:.3g}")
         if state.count >= limit:
             message = f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}"
             return Ending(state.w, False, message, distance=size / bound if bound > 0 else 0.0)
@@ -254,7 +256,7 @@ class StageFunction:
         self.problem, self.n_examples, self.seed, self.metric = problem, n_examples, seed, metric
         self.batch = None
         if n_examples < problem.n_examples:
-            # The first so many of one order, so that each stage contains the one before.
+            # The first so many of one order, so each stage contains the one before.
             self.batch = np.sort(np.random.default_rng(seed).permutation(problem.n_examples)[:n_examples])
         self.evaluations, self.sweeps = 0, 0
 

@@ -3,7 +3,7 @@
     F(w) = f(w) + l1 |w|_1;    g = the one of the subgradients of F that is smallest in each coordinate
     d = -H g, with coordinates that do not descend set to 0;    w' = P(w + a d), a by backtracking
 
-H comes from the pairs of f alone. P sets to 0 what leaves the orthant of w (of -g where w is 0), so that weights become
+H comes from the pairs of f alone. P sets to 0 what leaves the orthant of w (of -g where w is 0), so weights become
 exactly 0 and stay there while |df/dw| <= l1. With ``l2`` of the estimator this is the elastic net.
 """
 
@@ -104,7 +104,9 @@ class OWLQN(Learner, name="owlqn"):
         if size <= bound:
             return Ending(state.w, True, f"the subgradient norm {size:.3g} is below {bound:.3g}")
         if state.failed:
-            return Ending(state.w, False, f"no decrease along the subgradient: rounding has won; its norm is {size:.3g}")
+            return Ending(
+                state.w, False, f"no decrease along the subgradient: rounding errors dominate; its norm is {size:.3g}"
+            )
         if state.count >= self.max_iter:
             message = f"stopped after max_iter={self.max_iter} iterations; the norm is {size:.3g}"
             return Ending(state.w, False, message, distance=size / bound if bound > 0 else 0.0)

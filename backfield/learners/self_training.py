@@ -41,7 +41,7 @@ from backfield.training.examples import Example
 from backfield.training.protocols import HasExamples
 
 TARGETS = ("auto", "soft", "hard")
-#: Objectives that have a MAP solver of their own choice.
+#: Objectives that choose their own MAP solver.
 SOLVED = (MarginalPerturbAndMap, MaxMargin, PerturbAndMapLikelihood, SaddlePoint)
 
 

@@ -5,9 +5,9 @@
               lambda    1 / (lambda t)   sqrt     gamma / sqrt(1 + decay t)
               cosine    gamma (1 + cos(pi t / T)) / 2, T the number of steps of the fit
 
-g_t is the gradient over batch t with a seed of its own, ridge included. lambda is the strong convexity of the ridge,
+g_t is the gradient over batch t with its own seed, ridge included. lambda is the strong convexity of the ridge,
 2 l2 for l2 |w|^2. Each epoch visits all examples once in an order drawn from the seed; order and seeds are functions of
-(seed, epoch) and (seed, t), so that any run can go on in the middle. The average is Polyak's, over the second half of the
+(seed, epoch) and (seed, t), so any run can go on in the middle. The average is Polyak's, over the second half of the
 steps. Cost per step: one evaluation of the batch and some passes over vectors of n_weights.
 """
 
@@ -165,9 +165,7 @@ class SGD(Learner, name="sgd"):
     ) -> tuple[np.ndarray, SGDState, Evaluation]:
         seen = problem.value_and_gradient(w, batch, step_seed(seed, state.t))
         if not np.isfinite(seen.gradient).all() or (problem.objective_info.integrable and not math.isfinite(seen.value)):
-            raise InputError(
-                f"sgd: the objective or its gradient is not finite at step {state.t + 1}; make step_size smaller."
-            )
+            raise InputError(f"sgd: the objective or its gradient is not finite at step {state.t + 1}; reduce step_size.")
         move, velocity, square = self._move(seen.gradient, state, self.rate(state.t, problem))
         w = project(w + move)
         t, mean, averaged = state.t + 1, state.mean, state.averaged
@@ -211,7 +209,7 @@ class SGD(Learner, name="sgd"):
             at = SGDProgress.unpack(*restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
-            with one_blas_thread():  # else each step would ask for it anew
+            with one_blas_thread():  # else each step would set it again
                 at = self._epoch(problem, at, run, project)
             row = self._row(problem, at)
             at = SGDProgress(at.w, at.state, epoch=at.epoch + 1)

@@ -103,7 +103,7 @@ class SMD(Learner, name="smd"):
         seen, curved = problem.hessian_vector(at.w, at.v, batch, step_seed(seed, at.t))
         g = np.asarray(seen.gradient, dtype=np.float64)
         if not (np.isfinite(seen.value) and np.isfinite(g).all() and np.isfinite(curved).all()):
-            raise InputError(f"smd: the objective is not finite at step {at.t + 1}; make eta0 or mu smaller.")
+            raise InputError(f"smd: the objective is not finite at step {at.t + 1}; reduce eta0 or mu.")
         eta = at.eta * np.maximum(0.5, 1 - self.mu * g * at.v)
         v = self.lambda_ * at.v - eta * (g + self.lambda_ * curved)
         return dataclasses.replace(at, w=project(problem, at.w - eta * g), eta=eta, v=v, t=at.t + 1), seen

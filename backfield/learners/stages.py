@@ -1,4 +1,4 @@
-"""Staged training ([S11] §7): learners one after another, each on a loss of its own, from where the last one stopped.
+"""Staged training ([S11] §7): learners one after another, each on its own loss, from where the previous one stopped.
 
 Some iterations along the likelihood, which is smooth, then the loss itself::
 
@@ -28,7 +28,7 @@ from backfield.training.protocols import HasExamples, Minimisable
 
 @dataclass(frozen=True, repr=False)
 class Stages(Composite, name="stages"):
-    """Learners in turn, each with a loss of its own.
+    """Learners in turn, each with its own loss.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Stages(Composite, name="stages"):
         return list(self.losses) if self.losses is not None else [None] * len(self.learners)
 
     def needs(self) -> tuple[type, ...]:
-        """Return what losses of their own need."""
+        """Return what the stages' own losses need."""
         return (HasExamples,) if any(self._losses()) else ()
 
     def check(self, problem: Minimisable) -> None:
@@ -77,7 +77,7 @@ class Stages(Composite, name="stages"):
         return [(get("learners", spec), each) for spec, each in zip(self.learners, problems, strict=True)]
 
     def _compose(self, problem: Any, w: np.ndarray, parts: Parts) -> Fit:
-        """Minimise stage by stage; each but the last has a checkpoint of its own beside the given one."""
+        """Minimise stage by stage; each but the last has its own checkpoint beside the given one."""
         stages = self._stages(problem)
         found = Fit(w, [], True, "")
         for k, (part, each) in enumerate(stages, 1):

@@ -1,7 +1,7 @@
 """Which variables to call positive for a good F-measure, from their probabilities b of being so.
 
 F = 2 |Y & O| / (|Y| + |O|) of the true positives Y and the chosen ones O; F = 1 if both are empty. The best choice of k
-variables is that of the k most probable ones where these are independent, so that a rule is a number k:
+variables is that of the k most probable ones where these are independent, so a rule is a number k:
 
     balanced   half of the variables ([S11] §5.1)
     sampled    the k whose mean F over samples of the posterior is largest ([S11] footnote 4)
@@ -12,7 +12,7 @@ E F(k) = 2 sum_{i <= k} b_i E 1/(k + 1 + S_-i), S_-i the number of other positiv
 
     E F(k) = 2 int_0^1 t^k prod_j (1 - b_j + b_j t)  sum_{i <= k} b_i / (1 - b_i + b_i t)  dt
 
-for all k at once, by Gauss-Legendre quadrature: the integrand is a polynomial of degree < 2n, so that n nodes are exact.
+for all k at once, by Gauss-Legendre quadrature: the integrand is a polynomial of degree < 2n, so n nodes are exact.
 Cost O(n^2); beyond ``_NODES`` variables O(n _NODES), with an error below 1e-9 (t^(k+m) is smooth), and beyond ``_LARGE`` the
 expansion of E 1/(c + S) around the mean of S, O(n), with an error of O(1/n^2).
 """

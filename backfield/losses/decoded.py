@@ -120,7 +120,7 @@ class FMeasure(Loss, name="f_measure"):
         for key, least in (("n_samples", 1), ("seed", 0)):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"f_measure: {key} must be a whole number >= {least}, received {value!r}.")
+                raise InputError(f"f_measure: {key} must be an integer >= {least}, received {value!r}.")
 
     def check_seen(self, seen: np.ndarray) -> None:
         """Refuse data without a positive."""
@@ -167,7 +167,7 @@ class FMeasure(Loss, name="f_measure"):
 
 
 def _parts(mu: Potentials, variables: np.ndarray) -> list[slice]:
-    """Return the labelled variables of each graph of a union: each has an F-measure of its own."""
+    """Return the labelled variables of each graph of a union: each has its own F-measure."""
     if mu.graph.parts is None:
         return [slice(0, len(variables))]
     cuts = np.searchsorted(variables, mu.graph.parts)

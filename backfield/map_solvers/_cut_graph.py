@@ -6,7 +6,7 @@ A factor table is ``const + d_i x_i + d_j x_j - p [x_i = 0, x_j = 1] - q [x_i = 
     d_i = (theta(1,0) + theta(1,1) - theta(0,0) - theta(0,1)) / 2,   d_j likewise,
 
 so it adds ``d`` to the terminal capacities, ``p`` to the arc j -> i and ``q`` to the arc i -> j. Tables with -inf are
-split so that only capacities and terminals that forbid something are infinite. See ``graph_cut`` for truncation.
+split until only capacities and terminals that forbid something are infinite. See ``graph_cut`` for truncation.
 """
 
 from __future__ import annotations

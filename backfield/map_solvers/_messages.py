@@ -3,7 +3,7 @@ r"""Max-product messages in the log domain and their decoding: any arity, any la
     m_c(x_i) = max_{x_c\i} ( theta(x_c) + sum_{j in c\i} q_cj(x_j) ) - const
     q_cj(x_j) = theta(x_j) + sum_{d: j in d, d != c} m_d(x_j)
 
-No message is ever subtracted, so that -inf needs no care: a label with m = -inf is impossible, and a message that is
+No message is ever subtracted, so -inf needs no care: a label with m = -inf is impossible, and a message that is
 -inf everywhere proves that no configuration is possible, on graphs with cycles too.
 
 Cost O(degree · L + table) per message.

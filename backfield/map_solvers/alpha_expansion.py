@@ -60,7 +60,7 @@ class _MoveMaking(MapSolver):
 
     def __post_init__(self) -> None:
         if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, int) or self.n_iter < 1:
-            raise InputError(f"{self.name}: n_iter must be a whole number >= 1, received {self.n_iter!r}.")
+            raise InputError(f"{self.name}: n_iter must be an integer >= 1, received {self.n_iter!r}.")
         if self.init not in ("unary", "zero"):
             raise InputError(f"{self.name}: init must be 'unary' or 'zero', received {self.init!r}.")
 
@@ -184,7 +184,7 @@ class _Moves:
 
 
 def _finite(theta: Potentials) -> Potentials:
-    """Replace -inf by a number so low that one forbidden entry outweighs all others, so that moves can leave it."""
+    """Replace -inf by a number so low that one forbidden entry outweighs all others, so moves can leave it."""
     flats = theta.unary_flat, theta.factors_flat
     finite = [flat[flat > -np.inf] for flat in flats]
     if all(len(a) == len(b) for a, b in zip(flats, finite, strict=True)):

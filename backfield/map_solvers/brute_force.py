@@ -36,7 +36,7 @@ class BruteForce(MapSolver, name="brute_force"):
 
     def __post_init__(self) -> None:
         if isinstance(self.max_states, bool) or not isinstance(self.max_states, int) or self.max_states < 1:
-            raise InputError(f"brute_force: max_states must be a whole number >= 1, received {self.max_states!r}.")
+            raise InputError(f"brute_force: max_states must be an integer >= 1, received {self.max_states!r}.")
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels."""

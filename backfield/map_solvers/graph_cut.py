@@ -6,7 +6,7 @@ for every pair of variables (parallel factors added up); ``_cut_graph`` has the 
 among several best labelings the one with the fewest ones is returned. Forbidden entries (-inf) become capacities above
 the sum of all others.
 
-Truncation (``truncate=True``) lowers theta(0,1) and theta(1,0) of an offending factor by ``|c|/2`` each, so that its
+Truncation (``truncate=True``) lowers theta(0,1) and theta(1,0) of an offending factor by ``|c|/2`` each, so its
 coupling is 0: the cut maximises a lower bound of theta·f that is tight where both variables agree. Where theta(0,0) or
 theta(1,1) is -inf and no finite change would do, theta(0,1) = -inf.
 

@@ -45,7 +45,7 @@ class Icm(MapSolver, name="icm"):
         for key in ("n_iter", "n_restarts", "seed"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InputError(f"icm: {key} must be a whole number >= 0, received {value!r}.")
+                raise InputError(f"icm: {key} must be an integer >= 0, received {value!r}.")
         if self.init not in INITS:
             raise InputError(f"icm: init must be one of {', '.join(INITS)}; received {self.init!r}.")
 

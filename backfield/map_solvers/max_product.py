@@ -46,7 +46,7 @@ class MaxProduct(MapSolver, name="max_product"):
 
     def __post_init__(self) -> None:
         if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, int) or self.n_iter < 0:
-            raise InputError(f"max_product: n_iter must be a whole number >= 0, received {self.n_iter!r}.")
+            raise InputError(f"max_product: n_iter must be an integer >= 0, received {self.n_iter!r}.")
         if not (isinstance(self.tol, int | float) and 0 < self.tol < np.inf):
             raise InputError(f"max_product: tol must be a positive number, received {self.tol!r}.")
         if not (isinstance(self.damping, int | float) and 0 <= self.damping < 1):

@@ -49,7 +49,7 @@ class Mplp(MapSolver, name="mplp"):
 
     def __post_init__(self) -> None:
         if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, int) or self.n_iter < 1:
-            raise InputError(f"mplp: n_iter must be a whole number >= 1, received {self.n_iter!r}.")
+            raise InputError(f"mplp: n_iter must be an integer >= 1, received {self.n_iter!r}.")
         if isinstance(self.tol, bool) or not isinstance(self.tol, int | float) or not 0 <= self.tol < 1:
             raise InputError(f"mplp: tol must be in [0, 1), received {self.tol!r}.")
 

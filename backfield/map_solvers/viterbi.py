@@ -139,7 +139,7 @@ def _solve_chains(links, theta_u, theta_c, labels):
     n, count = h.shape
     out = np.empty(count)
     start = 0
-    while start < n:  # chain by chain, so that the way back finds the tables in the cache
+    while start < n:  # chain by chain, so the way back finds the tables in the cache
         stop = start
         while links[stop] >= 0:
             table = theta_c[links[stop]]

@@ -64,7 +64,7 @@ def _metrics(estimator: Any, X: Any, y: Any, proba: bool, sample_weight: Any) ->
 
 
 def _only_structured(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
-    raise InputError("this scorer is for estimators whose labels are one array per example, such as GridCRF.")
+    raise InputError("this scorer is for estimators with one label array per example, such as GridCRF.")
 
 
 #: Share of the labelled variables that have the right label.

@@ -159,7 +159,7 @@ def evaluate(truth: Sequence[Any], predicted: Sequence[Any], classes: Any, proba
     Parameters
     ----------
     truth, predicted
-        Labels of each example, of any shape; in the truth -1 (of texts "") = hidden.
+        Labels of each example, of any shape; in the truth -1 (of strings "") = hidden.
     classes
         All labels there are, sorted.
     probabilities : optional

@@ -10,7 +10,7 @@ import numpy as np
 from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
 
-#: Columns with more different values are taken for numbers that nobody meant as categories.
+#: Columns with more distinct values are probably numbers, not categories.
 MAX_CATEGORIES = 200
 
 
@@ -52,7 +52,7 @@ def states_of(columns: Mapping[str, np.ndarray]) -> dict[str, list[Hashable]]:
 
 
 def encode(columns: Mapping[str, np.ndarray], states: Mapping[str, list[Hashable]]) -> np.ndarray:
-    """Return (N, d) codes in the order of ``states``; columns that are not there are missing."""
+    """Return (N, d) codes in the order of ``states``; absent columns count as missing."""
     for name in columns:
         if name not in states:
             raise InputError(f"there is no column {name!r} in the model; {nearest(name, states)}")

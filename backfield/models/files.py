@@ -65,7 +65,7 @@ def _or(found: np.ndarray | None, other: np.ndarray) -> np.ndarray:
 
 
 def numbered(theta: Potentials) -> Variables:
-    """Return variables x0, x1, ... with states 0, 1, ..., written as texts."""
+    """Return variables x0, x1, ... with states 0, 1, ..., written as strings."""
     return Variables({f"x{i}": [str(x) for x in range(count)] for i, count in enumerate(theta.graph.labels.tolist())})
 
 
@@ -84,7 +84,7 @@ def write(path: str | Path, model: Model) -> None:
 
 
 def _named_tables(model: Model) -> NamedTables:
-    """Return the tables of a Bayesian network with states as texts."""
+    """Return the tables of a Bayesian network with states as strings."""
     states = {name: [str(state) for state in part] for name, part in model.states.items()}
     for name, texts in states.items():
         if len(set(texts)) < len(texts):

@@ -50,7 +50,9 @@ def _sum_out(theta, v, scopes, tables, unary, conditional):  # type: ignore[no-u
     """Replace all tables over v by one over its neighbours; none of them is P(. | .) any more."""
     around = _around(scopes, v)
     if _size(theta, scopes, v) > MAX_ENTRIES:
-        raise InputError(f"summing out a variable leaves a table of {_size(theta, scopes, v):,} entries, too many to hold.")
+        raise InputError(
+            f"summing out a variable leaves a table of {_size(theta, scopes, v):,} entries, too many to fit in memory."
+        )
     axes = [*around, v]
     total = unary[v].reshape([1] * len(around) + [-1])
     for c in [c for c, scope in scopes.items() if v in scope]:

@@ -236,7 +236,7 @@ class Model:
     def sample(self, n: int, seed: int = 0, given: Mapping[str, Any] | None = None) -> Any:
         """Draw ``n`` independent rows of all variables, exactly; a DataFrame, or a dict of lists without pandas."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise InputError(f"n must be a whole number >= 1, received {n!r}.")
+            raise InputError(f"n must be an integer >= 1, received {n!r}.")
         with _evidence_named(given):
             problem = self._problem(given, range(len(self.names)))
             found = np.zeros((n, 0), dtype=np.int64)

@@ -52,7 +52,7 @@ class Variables:
         return numbers
 
     def label(self, i: int, state: Any) -> int:
-        """Return the number of a state of variable ``i``; where states are texts, other things are taken by their text."""
+        """Return the number of a state of variable ``i``; where states are strings, ``str(state)`` counts."""
         known = self._label[i]
         x = known.get(state) if isinstance(state, Hashable) else None
         if x is None:
@@ -86,7 +86,7 @@ class Variables:
 
 def _states(name: Any, given: Any) -> tuple[Hashable, ...]:
     if not isinstance(name, str):
-        raise InputError(f"names of variables are texts, received {name!r}.")
+        raise InputError(f"names of variables are strings, received {name!r}.")
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         given = range(int(given))
     if isinstance(given, str) or not isinstance(given, Iterable):

@@ -43,7 +43,7 @@ def _text(name: Any) -> str:
 
 
 def _states(tables: list[Any]) -> dict[str, list[Any]]:
-    """Return the states of all variables; each table of pgmpy lists those of its own."""
+    """Return the states of all variables; each pgmpy table lists only its own."""
     out: dict[str, list[Any]] = {}
     for table in tables:
         for name in table.variables:

@@ -113,7 +113,7 @@ class Objective(Component):
             raise InputError(f"{self.name} needs inference=, such as 'tree_reweighted(n_iter=5)'.")
         if self.own_gradient and setting.gradient is not None and setting.gradient.at_convergence:
             raise InputError(
-                f"{self.name} has a gradient of its own; {setting.gradient.name} does not apply: leave gradient= out."
+                f"{self.name} computes its own gradient, so {setting.gradient.name} does not apply; leave out gradient=."
             )
 
     def admit(self, target: Target) -> None:

@@ -97,7 +97,7 @@ class MaximumMarginal(Replacement, name="maximum_marginal"):
         if self.stable is not None and (
             isinstance(self.stable, bool) or not isinstance(self.stable, int) or self.stable < 1
         ):
-            raise InputError(f"maximum_marginal: stable must be None or a whole number >= 1, received {self.stable!r}.")
+            raise InputError(f"maximum_marginal: stable must be None or an integer >= 1, received {self.stable!r}.")
 
     def replacement(self, theta: Potentials, setting: Setting, target: Target) -> tuple[Potentials, np.ndarray]:
         """Return indicators of the MPM labels."""
@@ -182,13 +182,13 @@ class ContrastiveDivergence(Replacement, name="contrastive_divergence"):
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise InputError(f"contrastive_divergence: k must be a whole number >= 1, received {self.k!r}.")
+            raise InputError(f"contrastive_divergence: k must be an integer >= 1, received {self.k!r}.")
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the number of changed labels and the direction."""
         labels = target.labeling.labels
         if (labels < 0).any() or target.observed is not None or target.labeling.has_sets:
-            raise InputError("contrastive_divergence starts at the labels, so that all must be known; use pseudo_marginal.")
+            raise InputError("contrastive_divergence starts at the labels, so all must be known; use pseudo_marginal.")
         sampled = gibbs_chain(theta, labels, self.k, setting.seed)
         difference = theta.indicators(sampled).vector() - theta.indicators(labels).vector()
         return count_errors(sampled, target), theta.like(difference)

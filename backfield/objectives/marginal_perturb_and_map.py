@@ -71,7 +71,7 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
         check_samples(self)
 
     def check_target(self, target: Target) -> None:
-        """Refuse what has no marginal likelihood of its own."""
+        """Raise where there is no marginal likelihood."""
         if target.observed is not None:
             raise InputError("marginal_perturb_and_map takes no observed inputs.")
         if target.labeling.has_sets and target.labeling.soft is None:

@@ -80,7 +80,7 @@ def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int 
         strategy = get("gradients", gradient)
     if direct and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
         raise InputError(
-            f"gradient='direct' is for objectives with a gradient of their own and for exact inference; {objective.name} "
+            f"gradient='direct' is for objectives that compute their own gradient and for exact inference; {objective.name} "
             "through iterations needs 'truncated', 'backpropagation', 'implicit' or 'perturbation'."
         )
     setting = Setting(method, strategy, seed)

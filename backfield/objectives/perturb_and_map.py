@@ -26,7 +26,7 @@ from backfield.objectives.base import Objective, Setting, Target
 def check_samples(objective: Any) -> None:
     """Refuse a number of samples that is not one."""
     if isinstance(objective.n_samples, bool) or not isinstance(objective.n_samples, int) or objective.n_samples < 1:
-        raise InputError(f"{objective.name}: n_samples must be a whole number >= 1, received {objective.n_samples!r}.")
+        raise InputError(f"{objective.name}: n_samples must be an integer >= 1, received {objective.n_samples!r}.")
 
 
 @dataclass(frozen=True, repr=False)

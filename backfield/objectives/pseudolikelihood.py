@@ -35,7 +35,7 @@ class Pseudolikelihood(Objective, name="pseudolikelihood"):
 
     def __post_init__(self) -> None:
         if isinstance(self.patch, bool) or not isinstance(self.patch, int) or self.patch < 1:
-            raise InputError(f"pseudolikelihood: patch must be a whole number >= 1, received {self.patch!r}.")
+            raise InputError(f"pseudolikelihood: patch must be an integer >= 1, received {self.patch!r}.")
 
     def check_target(self, target: Target) -> None:
         """Refuse sets of labels."""

@@ -185,7 +185,7 @@ def _check_answer(oracle: Oracle, features: np.ndarray, labels: np.ndarray, opti
         hint = " (up to the difference of two fits with one seed)" if unsteady else ""
         raise InputError(
             f"{_name(oracle)} ignores the bias: on {len(rows)} of the rows, biases of +10 and of -10 for class 0 give "
-            f"the same function{hint}; fit f so that f + bias predicts the labels."
+            f"the same function{hint}; fit f such that f + bias predicts the labels."
         )
 
 
@@ -200,7 +200,7 @@ def _sample(labels: np.ndarray, size: int = 1000) -> np.ndarray:
 def _upper_half(x: np.ndarray) -> np.ndarray:
     """Mark the rows above the median of the first column that varies (all rows without one).
 
-    Such a bias has a mean and a slope, so that a constant can answer to it as well as a line without an intercept.
+    Such a bias has a mean and a slope, so a constant can answer to it as well as a line without an intercept.
     """
     for column in x.T:
         upper = column > np.median(column)

@@ -4,9 +4,9 @@
 
 Gradients with respect to the scores f, to the weights of f = W x, and to the leaf values of trees. Soft targets t_k take
 the place of the label: the last two terms become their mean under t_k. O(N K) time for the loss itself; each row is shifted
-by its largest score, so that biases of any finite size are fine.
+by its largest score, so biases of any finite size are fine.
 
-The kernels take 128 rows at a time, classes first, so that rows lie side by side in vector registers: measured at 4 classes
+The kernels take 128 rows at a time, classes first, so rows lie side by side in vector registers: measured at 4 classes
 and 3 features, 25 instead of 52 ns for each row.
 """
 
@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from backfield.kernels.compile import inlined, kernel
 from backfield.kernels.vector_math import vector_exp
 
-#: Rows of one kernel call. Fixed, so that sums do not depend on the number of threads.
+#: Rows of one kernel call. Fixed, so sums do not depend on the number of threads.
 BLOCK = 1 << 14
 #: Rows side by side in a kernel.
 LANES = 128
@@ -44,7 +44,7 @@ class BiasedLogistic:
         Soft targets; empty where there are labels.
     bias : (N, K) float64
     weight : (N,) float64
-        Sums to 1, so that losses are means.
+        Sums to 1, so losses are means.
     """
 
     labels: np.ndarray

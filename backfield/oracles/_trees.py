@@ -1,6 +1,6 @@
 """Trees as flat arrays, read from and written to LightGBM's text model (numerical splits, no missing values).
 
-Only numbers are read, and children must come after their parents, so that walking down a tree that was read from any
+Only numbers are read, and children must come after their parents, so walking down a tree that was read from any
 file ends.
 """
 
@@ -103,7 +103,7 @@ def _check_tree(tree: Trees, lines: dict[str, str], n_features: int, index: int)
         inside = np.where(child >= 0, (child > np.arange(len(child))) & (child < n_nodes), -1 - child < n_leaves)
         good = good and bool(np.all(inside))
     if not (good and np.all(np.isfinite(tree.value))):
-        raise InputError(f"tree {index} of the LightGBM model is damaged, or of a kind that is not used here.")
+        raise InputError(f"tree {index} of the LightGBM model is damaged or of an unsupported kind.")
 
 
 def write_trees(trees: Trees, n_columns: int, n_features: int) -> str:

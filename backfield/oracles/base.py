@@ -144,13 +144,13 @@ def check_parameter(name: str, key: str, value: Any, low: float, high: float = n
     """Raise unless the parameter is a number in [low, high]."""
     kinds: tuple[type, ...] = (int, np.integer) if whole else (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= float(value) <= high:  # type: ignore[arg-type]
-        what = "a whole number" if whole else "a number"
+        what = "an integer" if whole else "a number"
         limits = f">= {low:g}" if high == np.inf else f"from {low:g} to {high:g}"
         raise InputError(f"{name}: {key} must be {what} {limits}, received {value!r}.")
 
 
 def mixed_seed(seed: int, n_done: int) -> int:
-    """A seed that changes as a function grows, so that each fit draws other rows, whatever seed it is given."""
+    """A seed that changes as a function grows, so each fit draws other rows, whatever seed it is given."""
     return int(np.random.SeedSequence([seed, n_done]).generate_state(1)[0] >> 1)
 
 

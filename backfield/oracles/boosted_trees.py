@@ -14,7 +14,7 @@ unit second derivatives, and the values are ours. Biases need not go through ``i
 that never occurs has its tree like all others.
 
 A round costs O(N F) for the tree and O(N K) for each step on the values. Scores of large arrays are kept (by content),
-so that only the trees of the last rounds are new work when an ensemble goes on growing.
+so only the trees of the last rounds are new work when an ensemble goes on growing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     f(x, y) = (W x)_y,    min_W  mean_k [ log sum_y exp((W x_k)_y + b_k(y)) - (W x_k)_{y_k} - b_k(y_k) ] + l2 |W|^2
 
 One pass over the rows gives value and gradient: O(N F K) time and no (N, K) temporaries. L-BFGS works on W times the root
-mean square of each feature, so that features of unlike scale do no harm; the optimum is that of the problem as written.
+mean square of each feature, so features of unlike scale do no harm; the optimum is that of the problem as written.
 """
 
 from __future__ import annotations

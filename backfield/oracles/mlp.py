@@ -3,7 +3,7 @@
     f(x, y) = (W sigma(U z + c) + a)_y,    z = (x - mean) / scale
 
 Mini-batches of 1000 rows and momentum as in [L13], footnote 2: the new step is .1 times the new gradient plus .9 times the
-old step. Differs from [L13]: features are standardised, and W starts at 0, so that f does (a fit starts where the zero
+old step. Differs from [L13]: features are standardised, and W starts at 0, so f does (a fit starts where the zero
 function is and not above it). Numbers are float32; PyTorch is needed to fit only.
 
 O(N H (F + K)) for an epoch.
@@ -82,7 +82,7 @@ class MlpFunction(OracleFunction):
         h, f = layers.hidden_weights.shape
         k = int(meta["n_classes"])
         if [x.shape for x in layers] != [(f,), (f,), (h, f), (h,), (k, h), (k,)]:
-            raise InputError("mlp: the arrays of the layers do not go together.")
+            raise InputError("mlp: the arrays of the layers do not match.")
         return cls(layers, int(meta["n_epochs"]))
 
 

@@ -12,7 +12,7 @@ from backfield.report.html import write_page
 
 
 def _shade(error: float, low: float, high: float) -> float:
-    """Return how dark a cell is: errors differ by factors, so that shades follow their logarithm."""
+    """Return how dark a cell is: errors differ by factors, so shades follow their logarithm."""
     import math
 
     if high <= low:
@@ -34,7 +34,7 @@ def _is_best(row: str, column: str, rows: Sequence[str], at: Mapping[tuple[str, 
 def write_coupling_page(
     path: Path, title: str, about: str, rows: Sequence[str], columns: Sequence[str], at: Mapping[tuple[str, str], Any]
 ) -> None:
-    """Write the table as a page of its own; the best of each column is bold."""
+    """Write the table as a separate page; the best of each column is bold."""
     low, high = _range(columns, rows, at)
     head = "".join(f"<th class=n>{escape(column)}</th>" for column in columns)
     body = ""

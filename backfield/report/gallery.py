@@ -121,9 +121,9 @@ def table(examples: Sequence[Example], models: Sequence[str], classes: Sequence[
         values += [values[1] - values[0]] if len(models) == 2 else []
         cells = "".join(f"<td class=n>{'–' if math.isnan(value) else f'{value:.2f} %'}</td>" for value in values)
         worst = max(example.confusions.items(), key=lambda item: item[1], default=None)
-        note = "" if worst is None else f"{classes[worst[0][0]]} taken for {classes[worst[0][1]]}"
+        note = "" if worst is None else f"{classes[worst[0][0]]} predicted as {classes[worst[0][1]]}"
         rows += f'<tr data-example="{k}"><td>{escape(example.name)}</td>{cells}<td>{escape(note)}</td></tr>'
-    more = f"<p class=note>{len(order) - MAX_ROWS} better ones are left out.</p>" if len(order) > MAX_ROWS else ""
+    more = f"<p class=note>{len(order) - MAX_ROWS} better examples not shown.</p>" if len(order) > MAX_ROWS else ""
     top = f"<tr><th data-sort>name</th>{head}<th data-sort>most frequent confusion</th></tr>"
     return f"<div class=scroll><table class=sortable><thead>{top}</thead><tbody>{rows}</tbody></table></div>{more}"
 

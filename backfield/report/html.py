@@ -103,7 +103,7 @@ def write_page(path: str | Path, title: str, about: Sequence[str], sections: Seq
     write_text(path, page)
 
 
-_PICTURES = "The worst first. Click a picture to enlarge it; arrow keys flip through its layers and on to other examples."
+_PICTURES = "Worst first. Click a picture to enlarge it; arrow keys flip through its layers and on to other examples."
 _CONFUSION = "Shares of each true class, in per cent."
 _CLICK = " Click a cell to see the pictures that have this confusion."
 _CURVES = "What each model minimises, by iteration, and the share of wrong labels on the training data."
@@ -114,7 +114,7 @@ _CALIBRATION = (
 )
 
 
-_FIRST = "Seconds of a first run include compilation."
+_FIRST = "First-run times include compilation."
 
 
 def _section(title: str, content: str, lead: str = "") -> str:

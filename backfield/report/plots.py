@@ -136,7 +136,7 @@ def _cell(
     place: tuple[float, float], size: float, share: float, count: int, names: tuple[str, str], link: str, n: int
 ) -> str:
     x, y = place
-    note = escape(f"{names[0]} taken for {names[1]}: {count} ({100 * share:.1f} %)")
+    note = escape(f"{names[0]} predicted as {names[1]}: {count} ({100 * share:.1f} %)")
     out = (
         f'<rect class="cell" {link} x="{x:.1f}" y="{y:.1f}" rx="2" '
         f'width="{size - 1:.1f}" height="{size - 1:.1f}" '

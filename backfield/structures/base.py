@@ -103,7 +103,7 @@ class Structure(Component):
     room: ClassVar[str] = "structures"
     #: What an example and one of its variables are called.
     unit: ClassVar[tuple[str, str]] = ("example", "variable")
-    #: Kinds of labels (of ``dtype.kind``): integers, and texts where a structure has them.
+    #: Kinds of labels (of ``dtype.kind``): integers, and strings where a structure has them.
     label_kinds: ClassVar[str] = "biu"
     #: X says which labels each variable has, 0 .. its count - 1; else all variables have the classes that occur in y.
     fixed_labels: ClassVar[bool] = False
@@ -171,7 +171,7 @@ class Structure(Component):
         one = labels.ndim == len(sample.shape) and labels.dtype.kind in self.label_kinds
         each = labels.ndim == len(sample.shape) + 1 and labels.dtype.kind in "biuf"
         if not (one or each):
-            what = "integers or texts" if "U" in self.label_kinds else "integers"
+            what = "integers or strings" if "U" in self.label_kinds else "integers"
             raise InputError(
                 f"labels must be {what} of shape {sample.shape}, received {labels.dtype} of shape {labels.shape}."
             )

@@ -23,10 +23,10 @@ from backfield.structures.constraints import Rules, rules
 
 @dataclass(frozen=True, repr=False)
 class Chain(Structure, name="chain"):
-    """Sequences: (T, F) arrays, CSR matrices, or named features at each position; labels are integers or texts.
+    """Sequences: (T, F) arrays, CSR matrices, or named features at each position; labels are integers or strings.
 
     The features of a position are a list of names, or a dict {name: value}, where a value is a number, or a text: {"word":
-    "the"} is the feature "word=the" with ``separator`` "=". A list or dict as value has features of its own, whose names
+    "the"} is the feature "word=the" with ``separator`` "=". A list or dict as value has its own features, whose names
     follow after the separator. A label may be None (hidden) or a set of possible ones. ``constraints`` are transitions that
     cannot be, see :mod:`backfield.structures.constraints`. With ``order`` 2 there are weights of three labels in a row, too.
     Named features that occur fewer than ``min_count`` times in training have no weight.
@@ -49,7 +49,7 @@ class Chain(Structure, name="chain"):
                 f"chain: order must be 1 or 2, the number of earlier labels that a label sees; received {self.order!r}."
             )
         if isinstance(self.min_count, bool) or not isinstance(self.min_count, int) or self.min_count < 1:
-            raise InputError(f"chain: min_count must be a whole number >= 1, received {self.min_count!r}.")
+            raise InputError(f"chain: min_count must be an integer >= 1, received {self.min_count!r}.")
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is a sequence of rows or of dicts."""

@@ -18,7 +18,7 @@ from backfield.structures.base import BlockSize, Instance, Structure, checked_ty
 
 @dataclass(frozen=True, repr=False)
 class AnyGraph(Structure, name="graph"):
-    """Graphs of your own, given as :class:`Sample` s; labels of variable i are 0 .. graph.labels[i] - 1."""
+    """Your own graphs, given as :class:`Sample` s; labels of variable i are 0 .. graph.labels[i] - 1."""
 
     unit: ClassVar[tuple[str, str]] = ("graph", "variable")
     fixed_labels: ClassVar[bool] = True

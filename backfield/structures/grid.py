@@ -21,7 +21,7 @@ from backfield.structures.lattice import Gridded
 
 @dataclass(frozen=True, repr=False)
 class Grid(Gridded, name="grid"):
-    """Images: (H, W, F) arrays or :class:`GridSample` s; edges of each direction have weights of their own."""
+    """Images: (H, W, F) arrays or :class:`GridSample` s; edges of each direction have their own weights."""
 
     neighbours: Any = 4
 

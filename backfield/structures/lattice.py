@@ -1,6 +1,6 @@
 """What images and volumes share: variables on a grid, each joined to its neighbours.
 
-Without ``spacing`` each offset has weights of its own. With it all offsets share one set of weights, which multiplies the
+Without ``spacing`` each offset has its own weights. With it all offsets share one set of weights, which multiplies the
 inverse distance of the two variables, in units of the shortest: theta = T_0 + T_1 / d. ``contrast`` adds the feature
 |x_i - x_j| (over d, with ``spacing``). Both are local: a tile has the edge features that the whole has there.
 """

@@ -42,7 +42,7 @@ def read_data(
     if PackedFolder().holds(path):
         return _packed(path, with_labels, structure)
     if not path.exists():
-        raise InputError(f"{path}: there is no such file or folder.")
+        raise InputError(f"{path}: no such file or folder.")
     found = _find(path, _claimants() if structure is None else [structure])
     if found is None:
         raise _unknown(path, structure)

@@ -102,7 +102,7 @@ def copies(part: Any) -> None:
 
 
 def is_documented(part: Any) -> None:
-    """A part has a docstring of its own, whose first line `backfield list` shows."""
+    """A part has its own docstring, whose first line `backfield list` shows."""
     text = (type(part).__doc__ or "").strip().split("\n")[0]
     require(text and not text.startswith(f"{type(part).__name__}("), "no docstring")
 

@@ -28,7 +28,7 @@ def relative_error(
 ) -> float:
     """Return the relative error of a gradient along a random direction.
 
-    Half of the direction is the gradient's own, so that the derivative is about as large as the gradient, and its
+    Half of the direction is the gradient's own, so the derivative is about as large as the gradient, and its
     relative error means something. Differences are blind to derivatives below 1e-5 of the value: rounding hides them.
     """
     direction = rng.normal(size=len(d_theta))

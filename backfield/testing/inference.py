@@ -216,7 +216,7 @@ def names_of_labels(method: Any) -> None:
 
 
 def _same_under(method: Any, change: Any) -> None:
-    # Weak potentials: one fixed point, so that the order of updates cannot matter at convergence.
+    # Weak potentials: one fixed point, so the order of updates cannot matter at convergence.
     method = converging(method)
     for rng, theta in accepted(method, 8, 0.4):
         new, back = change(theta, rng)

@@ -126,7 +126,7 @@ def labels_come_back(structure: Any, X: list[Any], y: list[Any]) -> None:
 
 
 def wrong_labels(structure: Any, X: list[Any], y: list[Any]) -> None:
-    """Labels of another shape, and those that are no whole numbers, are refused by InputError in one line."""
+    """Labels of the wrong shape or type raise a one-line InputError."""
     for sample, labels in zip(instances(structure, X), y, strict=True):
         longer = np.zeros((labels.shape[0] + 1, *labels.shape[1:]), dtype=int)
         wrong = {"labels that are too many": longer, "a single label": 0, "labels of 0.5": np.full(labels.shape, 0.5)}

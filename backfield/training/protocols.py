@@ -1,6 +1,6 @@
 """What a learner may ask of a problem, as declared protocols.
 
-Every problem is :class:`Minimisable`. What only some have are capabilities of their own (``Has...``); a learner lists those
+Every problem is :class:`Minimisable`. What only some have are separate capabilities (``Has...``); a learner lists those
 it needs in ``Learner.requires``, and the check before the fit, written once, refuses a problem that lacks one.
 """
 

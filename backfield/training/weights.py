@@ -314,7 +314,7 @@ class Spread:
         return np.where(units > 0, units, 1.0)
 
 
-#: What "auto" takes for the unit of the intercepts of variables: small, so that the means of features do not matter.
+#: What "auto" takes for the unit of the intercepts of variables: small, so the means of features do not matter.
 INTERCEPT = 1e-3
 
 

@@ -1,6 +1,6 @@
 """An old version beside the new one: every row measured in both by turns, and the median of the ratios of the pairs.
 
-Two processes stay alive, one per tree, and measure a row when they are told to, so that noise of the machine hits both
+Two processes stay alive, one per tree, and measure a row on request, so machine noise hits both
 alike. The first measurement of a row compiles and is not counted; pairs take turns in who is first.
 """
 

@@ -2,7 +2,7 @@
 
 Figures are nanoseconds per directed message (per variable for mean field) of every algorithm, kernel family and type: the
 best processor time of several runs after compiling. Workloads are in ``workloads``. Uses names that the library has had for
-long, so that an older version can run it, too (``against``).
+long, so an older version can run it, too (``against``).
 """
 
 from __future__ import annotations

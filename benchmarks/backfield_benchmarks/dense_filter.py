@@ -89,7 +89,7 @@ def errors(paths):
 
 @unrolled_kernel
 def softmax(width, logits, q):
-    """Write exp / sum of each row; a block of rows at a time, so that exponentials run through contiguous numbers."""
+    """Write exp / sum of each row; a block of rows at a time, so exponentials run through contiguous numbers."""
     n, n_labels = len(q), len(width)
     flat_in, flat_out, row = logits.reshape(-1), q.reshape(-1), small_array(width, q)
     for first in range(0, n, 64):

@@ -45,7 +45,7 @@ def picture(side: int, seed: int = 0) -> np.ndarray:
 
 
 class Server:
-    """``backfield label`` as a process of its own."""
+    """``backfield label`` as a separate process."""
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "backfield", "label", str(folder), "--no-browser", "--labels", "a,b"]

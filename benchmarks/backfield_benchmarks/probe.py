@@ -1,6 +1,6 @@
 """The function that a fit would minimise, taken from an estimator by a learner that learns nothing.
 
-It uses public names only, so that it works in any version of the library.
+It uses public names only, so it works in any version of the library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What only a process of its own can show: peak memory, and the time to start with and without compiled kernels."""
+"""What only a separate process can show: peak memory, and the time to start with and without compiled kernels."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 
 Models are those of the demo (grids), CoNLL-2000 (the first 300 sentences) and a graph with types, edge features and factors
 of three variables, in float64 and float32. Of a gradient, 50 entries, the norm, the largest entry and a hash are kept. Uses
-public names only, so that any version of the library can run it. ``compare`` exits with 1 if a number is further off than
+public names only, so any version of the library can run it. ``compare`` exits with 1 if a number is further off than
 LIMITS allows, and says of each model whether all bytes are equal.
 """
 

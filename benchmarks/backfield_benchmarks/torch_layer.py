@@ -23,7 +23,7 @@ LOSS = "univariate_logistic"
 
 
 def best(*functions, rounds=20, block=20):
-    """Return the shortest time of each, in blocks that take turns, so that a busy machine slows all of them."""
+    """Return the shortest time of each, in blocks that take turns, so a busy machine slows all of them."""
     times = [[] for _ in functions]
     for _ in range(rounds):
         for function, each in zip(functions, times, strict=True):

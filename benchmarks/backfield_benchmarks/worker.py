@@ -1,4 +1,4 @@
-"""A process that measures rows when it is told to: ``against`` runs one in each of two trees.
+"""A process that measures rows on request: ``against`` runs one in each of two trees.
 
 The first line that it reads is JSON with ``cases``, ``quick`` and ``repeat``; it answers with what its rows say about
 themselves. Every further line is the number of a row; it answers with the figures, or with ``error``.

@@ -7,7 +7,7 @@ An experiment is a function of a :class:`Context` in a module of this package, n
 
 It returns settings (seeds among them), rows with the paper's figure beside ours (``"paper"``, ``"ours"``; ``None`` where
 the paper prints none), and functions that draw pictures. ``context.quick`` asks for a run of seconds; ``context.data`` is a
-folder of data, where one is needed (:func:`need_data`). A long one computes its cells through ``context.cell``, so that a
+folder of data, where one is needed (:func:`need_data`). A long one computes its cells through ``context.cell``, so a
 run that was stopped goes on where it was.
 """
 

@@ -2,7 +2,7 @@
 
 An experiment is *done* when its result holds every cell, from one clean commit. What is missing comes first, in the order of
 the papers; then come results that were put together from several commits or from changed sources. Each experiment runs in a
-process of its own at the lowest priority; a stopped one goes on at the cell where it was.
+separate process at the lowest priority; a stopped one resumes at the cell where it was.
 """
 
 from __future__ import annotations

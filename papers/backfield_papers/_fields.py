@@ -3,10 +3,10 @@
 Unary features [1, I_i], pairwise [1, |I_i - I_j|], labels coded -1 and +1, one interaction for both directions: four
 parameters. Images are noisy copies of binary shapes; the parameters are learned from copies of the first.
 
-# Differs from [K05]: its shapes are not to be had, these are generated (:func:`backfield.datasets.generated.shapes`), four
+# Differs from [K05]: its shapes are not available, these are generated (:func:`backfield.datasets.generated.shapes`), four
 # by four to an image: errors under Gaussian noise come nearest to the paper's. (Two by two were tried first: there PMA was
 # level with SPA for MAP under Gaussian noise, .327 against .340 %; all else came out alike.) Its step of 1e-5 is for sums
-# over 10 images, ours for means over their 40960 pixels. PMA and CD converge, so that their start does not matter: they
+# over 10 images, ours for means over their 40960 pixels. PMA and CD converge, so their start does not matter: they
 # start at the model without edges. SPA and MMA start at zero, not at random values.
 """
 

@@ -1,6 +1,6 @@
 """The Weizmann horses cut into superpixels, for [S18] §5.2: samples, weighted Hamming loss, models.
 
-# Differs from [S18]: HorseSeg (147 + 5974 + 19317 images) cannot be had. The 328 Weizmann horses take its place: 128 for
+# Differs from [S18]: HorseSeg (147 + 5974 + 19317 images) is not available. The 328 Weizmann horses take its place: 128 for
 # testing; of the other 200 a random 100 are "small" (full labels) and the rest the images with boxes or without labels.
 # l2 and kappa are not printed in [S18]; here they are chosen on training images that are held out.
 """
@@ -146,7 +146,7 @@ def samples_of(method: str, some: list[Horse]) -> list[Sample]:
 def weighted_hamming(horse: Horse, predicted: np.ndarray) -> float:
     """Return the loss of [S18] §5.2: wrong sizes V_d / (2 V) of foreground and background.
 
-    # Differs from [S18]: the weights sum to one, so that there is no further 1/D.
+    # Differs from [S18]: the weights sum to one, so there is no further 1/D.
     """
     size = np.asarray(horse.sample.weights)
     total = 0.0

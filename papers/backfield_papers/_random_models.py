@@ -20,7 +20,7 @@ of step sizes over all of its stages.
 # there: the mean of the weights over the second half of a stage for MSE (better in the mean, not on each model), and the
 # temperature and late start of F, of some fifteen ways whose differences are hardly above their noise. The likelihood is not
 # averaged: its own loss gets worse, though its MSE gets better (about half of the Delta on the models where it was tried).
-# The approximate likelihood goes on falling where its marginals get worse, so that the gap to matched training depends on
+# The approximate likelihood goes on falling where its marginals get worse, so the gap to matched training depends on
 # this rule, and on the order of messages, too.
 """
 

@@ -2,7 +2,7 @@
 
 Truth: x_1 .. x_n and y_1 .. y_n, all binary, on a ladder: theta(x_i) drawn from [-1, 1], and couplings ±t on the edges
 (x_i, x_i+1), (y_i, y_i+1), (x_i, y_i), t drawn from [-1, 1]. Model: p(x | y), a chain in x with y_i attached to x_i, each
-edge and variable with parameters of its own. After sampling, x is shifted around a circle, so that y_i stands beside the
+edge and variable with its own parameters. After sampling, x is shifted around a circle, so y_i stands beside the
 wrong x_i: without a shift the model is right, with one it is not.
 
 # Differs from [D13]: samples are exact (forward filtering, backward sampling over the pairs (x_i, y_i)) and not from a

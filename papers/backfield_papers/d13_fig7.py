@@ -2,7 +2,7 @@
 
 TRW and the univariate logistic loss: truncated fitting with 5, 10 and 20 sweeps; perturbation and back-propagation with
 inference run to thresholds from loose to tight. Weights are kept during training and their errors measured afterwards,
-so that measuring costs no training time. Time is that of the processor, and each method has ``BUDGET`` seconds of it.
+so measuring costs no training time. Time is that of the processor, and each method has ``BUDGET`` seconds of it.
 80 images to learn from, 120 others to test on.
 """
 

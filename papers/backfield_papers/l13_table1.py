@@ -16,7 +16,7 @@ import numpy as np
 from backfield_papers import _l13 as l13
 from backfield_papers._base import Context, Outcome, experiment, figure, save
 
-#: Cells with a unary term of their own first: a run that is stopped has them.
+#: Cells with their own unary term first: a run that is stopped has them.
 ORDER = tuple((u, p) for u in ("linear", "boosted_trees", "mlp", "constant", "zero") for p in l13.CLASSES)
 QUICK = (
     ("linear", "zero"),
@@ -52,7 +52,7 @@ def _rows(name: str, unary: str, pairwise: str, cell: dict[str, Any]) -> list[di
     test |= {"processor_seconds": cell["processor_seconds"], "curve": cell["curve"]}
     if unary == pairwise and cell["functions"] is not None:
         test["functions"] = cell["functions"]
-    # The train errors of the paper are in an appendix that is not to be had.
+    # The train errors of the paper are in an appendix that is not available.
     return [test, {**head, "what": "train error", "paper": None, "ours": cell["train"], "rounds": cell["rounds"]}]
 
 

@@ -57,7 +57,7 @@ def _log_loss(truth: list[np.ndarray], probability: Any) -> float:
 def _draw(path: Path, shown: list[Any]) -> None:
     made, axes = figure(len(shown), 3, width=2.0, height=1.6)
     for number, (row, (horse, labels, p)) in enumerate(zip(axes, shown, strict=True)):
-        # The photographs belong to their owners, so that pictures of results go without them.
+        # The photographs belong to their owners, so pictures of results go without them.
         for axis, title, what in zip(row, ("truth", "marginals", "MAP"), (horse.labels, p, labels), strict=True):
             axis.imshow(paint(what.astype(float), horse.regions), cmap="gray", vmin=0, vmax=1)
             axis.set_axis_off()

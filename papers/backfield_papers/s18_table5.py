@@ -1,6 +1,6 @@
 """[S18] Table 5: time of training with Gumbel reduction (GR) and dynamic cuts (DC), together, alone and without both.
 
-All four variants take the same steps of double SGD (one image, fresh noise, step 1 / (lambda h), from w = 0), so that their
+All four variants take the same steps of double SGD (one image, fresh noise, step 1 / (lambda h), from w = 0), so their
 weights agree to rounding. Seconds are those of the processor: for "calculating all y_B*" as in the paper, and for all of
 training (scores, noise, the cut for y_A*, the gradient, the step).
 """

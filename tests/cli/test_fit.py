@@ -211,8 +211,8 @@ def bad_folder(tmp_path, folder, what):
         ("fine", ["--n-jobs", "0"], "n_jobs must be"),
         ("fine", ["--seed=-1"], "random_state must be"),
         ("fine", ["--edges", "given"], "these data have none"),
-        ("fine", ["--learner", "sgd(epochs=3, step_size=1e30)"], "make step_size smaller"),
-        ("fine", ["--verbose", "--learner", "sgd(epochs=3, step_size=1e30)"], "make step_size smaller"),
+        ("fine", ["--learner", "sgd(epochs=3, step_size=1e30)"], "reduce step_size"),
+        ("fine", ["--verbose", "--learner", "sgd(epochs=3, step_size=1e30)"], "reduce step_size"),
     ],
 )
 def test_bad_folders_and_options(call, folder, tmp_path, what, options, word):
@@ -233,7 +233,7 @@ def test_bad_folders_and_options(call, folder, tmp_path, what, options, word):
         ),
         ({"images": np.zeros((1, 3, 4)), "masks": np.full((1, 3, 4), -1)}, "hidden"),
         ({"images": np.full((1, 3, 4), 1e200), "masks": np.eye(3, 4, dtype=int)[None]}, "below 3e+38"),
-        ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4))}, "must hold whole numbers"),
+        ({"images": np.zeros((1, 3, 4)), "masks": np.zeros((1, 3, 4))}, "must hold integers"),
         (each("X", np.zeros((3, 2)), np.zeros((2, 1))) | each("y", np.arange(3), np.arange(2)), "1 features"),
         ({"X": np.zeros((2, 3, 2)), "y": np.full((2, 3), -1)}, "hidden"),
     ],
@@ -291,7 +291,7 @@ def test_an_interrupted_fit_can_go_on(call, folder, tmp_path, monkeypatch):
     assert (code, text) == (130, "")
     one_line(err, "m.bf.checkpoint holds the fit so far", "--resume")
     monkeypatch.undo()
-    arguments = shlex.split(err.split("To go on: backfield ")[1])
+    arguments = shlex.split(err.split("To resume: backfield ")[1])
     assert call(*arguments)[0] == 0
     np.testing.assert_allclose(bf.load(out).weights_, bf.load(whole).weights_, rtol=0, atol=1e-8)
     assert not (tmp_path / "m.bf.checkpoint").exists()

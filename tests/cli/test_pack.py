@@ -58,7 +58,7 @@ def test_new_data_are_packed_like_the_model(call, folder, tmp_path):
         (("fit", packed, "--features", "rgb", "-o", tmp_path / "n.bf"), "were made by pack"),
         (("pack", packed, "-o", tmp_path / "twice"), "is packed already"),
         (("pack", folder, "-o", packed, "--features", "l13", "--quiet"), "is a pack of other data or other features"),
-        (("pack", folder, "-o", folder), "is the data"),
+        (("pack", folder, "-o", folder), "is the input"),
     ):
         code, _, err = call(*arguments)
         assert code == 2 and words in one_line(err)

@@ -81,9 +81,9 @@ def test_items_have_full_names():
 @pytest.mark.parametrize(
     ("params", "match"),
     [
-        ({"feature.minfreq": 2}, "minfreq=2 is not here"),
+        ({"feature.minfreq": 2}, "minfreq=2 is not supported"),
         ({"x": 1}, "no parameter 'x' of lbfgs"),
-        ({"feature.possible_transitions": False}, "possible_transitions=False is not here"),
+        ({"feature.possible_transitions": False}, "possible_transitions=False is not supported"),
         ({"linesearch": "Backtracking"}, "Backtracking"),
         ({"c2": -1}, "c2 must be a finite number >= 0"),
         ({"c1": float("nan")}, "c1 must be a finite number >= 0"),
@@ -139,7 +139,7 @@ def train(params):
 
 def test_other_algorithms_are_refused():
     for name in ("arow", "l2sgd", "pa", "passive-aggressive"):
-        with pytest.raises(bf.InputError, match=f"{name}.*is not here"):
+        with pytest.raises(bf.InputError, match=f"{name}.*is not supported"):
             CRF(name).fit(X, Y)
     with pytest.raises(bf.InputError, match="no algorithm 'x'"):
         CRF("x").fit(X, Y)

@@ -100,7 +100,7 @@ def test_masks(tmp_path):
     mask[0] = 255
     labels = read_mask(save(tmp_path / "m.nii.gz", mask), image)
     assert labels.dtype == np.int32 and (labels[0] == -1).all() and (labels[1:] == mask[1:]).all()
-    with pytest.raises(bf.InputError, match="whole numbers"):
+    with pytest.raises(bf.InputError, match="integers"):
         read_mask(save(tmp_path / "n.nii.gz", mask + 0.5), image)
     with pytest.raises(bf.InputError, match="sizes must agree"):
         read_mask(save(tmp_path / "o.nii.gz", mask[1:]), image)

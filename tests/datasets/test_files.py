@@ -20,7 +20,7 @@ def test_the_argument_comes_first(tmp_path, monkeypatch):
 
 def test_missing_folders_are_named(tmp_path, monkeypatch):
     nowhere = str(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"nowhere \(from --data\) is not there.*docs/data.md"):
+    with pytest.raises(InputError, match=r"nowhere \(from --data\) does not exist.*docs/data.md"):
         data_dir(nowhere)
     monkeypatch.setenv("BACKFIELD_DATA", nowhere)
     with pytest.raises(InputError, match=r"nowhere \(from BACKFIELD_DATA\)"):

@@ -133,7 +133,7 @@ def reference_hash(key):
 
 def test_dictionaries_hold_any_text():
     texts = ["", "ü", "a" * 100, *(f"w={k}" for k in range(1000)), b"\xff".decode("utf-8", "surrogateescape")]
-    assert read_strings(format_strings(texts), 0, len(texts), "texts") == texts
+    assert read_strings(format_strings(texts), 0, len(texts), "strings") == texts
 
 
 def mutated(data, rng):
@@ -201,5 +201,5 @@ def test_formats_of_features(position):
 
 
 def test_a_number_as_name_is_refused():
-    with pytest.raises(bf.InputError, match="list of texts"):
+    with pytest.raises(bf.InputError, match="list of strings"):
         bf.structures.Chain().learn_names([[["a", 1]]])

@@ -103,7 +103,7 @@ def test_packed_labels_come_back():
     [
         ([set(), "O", "O"], None, "position 0: a set of labels needs at least one"),
         ([{"", "O"}, "O", "O"], None, "no hidden one"),
-        ([{1.5}, "O", "O"], None, "a text or a whole number, received 1.5"),
+        ([{1.5}, "O", "O"], None, "a string or an integer, received 1.5"),
         ([{"O"}, 1, None], None, "received both"),
         ([{"O"}, None], None, "2 labels and 3 positions"),
         ([None, None, None], None, "all labels are hidden"),

@@ -144,7 +144,7 @@ def test_habits_of_scikit_learn():
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Dropout(0.5)), "1 .Dropout. is no function of the weights"),
+        (torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Dropout(0.5)), "1 .Dropout. is not a function of the weights"),
         (torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.BatchNorm1d(2)), "use GroupNorm"),
         (torch.nn.Linear(1, 3), r"must turn features \(8, 9, 1\) into \(8, 9, 2\)"),
         (torch.nn.Linear(1, 2, dtype=torch.float64).requires_grad_(False), None),

@@ -111,5 +111,5 @@ def test_large_scores():
 @pytest.mark.parametrize("k", [0, 1.5, True])
 def test_bad_k(k):
     crf, X = model()
-    with pytest.raises(bf.InputError, match="whole number"):
+    with pytest.raises(bf.InputError, match="integer"):
         crf.predict_best(X, k=k)

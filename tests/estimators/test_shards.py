@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_finished_shards_and_the_pack_goes_on(tmp_path, monke
         bf.write_shards(folder, X, Y, source="images", shard_bytes=800)
     assert caught.value.errno == errno.ENOSPC and "shard-00002" in caught.value.filename
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json"] + [f"shard-0000{k}.safetensors" for k in range(2)]
-    with pytest.raises(bf.InputError, match=r"is half written: 2 of \d shards are there; run the same"):
+    with pytest.raises(bf.InputError, match=r"is half written: 2 of \d shards exist; run the same"):
         bf.GridCRF().fit(folder)
     monkeypatch.undo()
     made = []

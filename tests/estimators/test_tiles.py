@@ -291,9 +291,9 @@ def test_learning_reads_labelled_regions_alone():
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"loss": "clique_logistic"}, "is no sum over variables"),
-        ({"loss": "pseudolikelihood"}, "is no sum over variables"),
-        ({"loss": "f_measure"}, "is no sum over variables"),
+        ({"loss": "clique_logistic"}, "is not a sum over variables"),
+        ({"loss": "pseudolikelihood"}, "is not a sum over variables"),
+        ({"loss": "f_measure"}, "is not a sum over variables"),
         ({"gradient": "backpropagation"}, "use gradient='truncated'"),
         ({"inference": "tree_reweighted(n_iter=9, tol=1e-3)"}, "has converged"),
         ({"class_weight": "balanced"}, "looks at whole images"),

@@ -100,7 +100,7 @@ BAD = {
         lambda: bf.VolumeCRF().fit([np.zeros((4, 5))], [np.zeros((4, 5), int)]),
         r"shape \(D, H, W, F\), received \(4, 5\)",
     ),
-    "texts": (lambda: bf.VolumeCRF().fit([np.full((2, 2, 2), "a")], [np.zeros((2, 2, 2), int)]), "must hold numbers"),
+    "strings": (lambda: bf.VolumeCRF().fit([np.full((2, 2, 2), "a")], [np.zeros((2, 2, 2), int)]), "must hold numbers"),
     "labels": (lambda: bf.VolumeCRF().fit(X[:1], [Y[0][0]]), r"example 0: labels must be integers of shape \(6, 7, 8\)"),
     "samples": (
         lambda: bf.GridCRF(neighbours=8).fit([bf.GridSample(np.zeros((2, 2, 1)), 0, 0)], [np.zeros((2, 2), int)]),

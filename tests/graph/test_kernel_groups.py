@@ -59,7 +59,7 @@ def test_groups_and_copies():
             getattr(theta, name)
     with pytest.raises(InputError, match="a batch takes no kernel groups"):
         bf.batch([theta, theta])
-    with pytest.raises(InputError, match="is no kernel"):
+    with pytest.raises(InputError, match="is not a kernel"):
         theta.adjoint(theta.vector()).kernels[0].operator()
 
 

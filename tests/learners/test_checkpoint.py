@@ -151,7 +151,7 @@ def test_checkpoints_do_not_change_the_fit(tmp_path):
 def test_missing_file_starts_anew(tmp_path):
     path = tmp_path / "fit.ckpt"
     fit = LBFGS().fit(Logistic(), START, checkpoint=path, resume=True)
-    assert fit.message.startswith(f"no checkpoint at {path}: started anew; ") and fit.converged and path.exists()
+    assert fit.message.startswith(f"no checkpoint at {path}: started from scratch; ") and fit.converged and path.exists()
     with pytest.raises(InputError, match="resume=True needs checkpoint="):
         LBFGS().fit(Logistic(), START, resume=True)
 
@@ -312,7 +312,7 @@ def test_other_data_or_settings_are_refused_by_name(what, tmp_path):
     whole = model().fit(X, Y, checkpoint=path)
     before = path.read_bytes()
     data, settings, options = CHANGES[what](X, Y)
-    with pytest.raises(InputError, match=f"the checkpoint .* has {what} .* and this fit has .*; they cannot be joined"):
+    with pytest.raises(InputError, match=f"the checkpoint .* has {what} .* and this fit has .*; they do not match"):
         model(**settings).fit(*data, checkpoint=path, resume=True, **options)
     assert path.read_bytes() == before
     again = model(n_jobs=2).fit([x.copy() for x in X], Y, checkpoint=path, resume=True)

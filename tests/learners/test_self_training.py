@@ -150,9 +150,9 @@ def test_box_labels():
     for wrong in ([(0, 0, 5, 2)], [(-1, 0, 2, 2)], [(2, 0, 2, 2)], [(0, 3, 2, 6)]):
         with pytest.raises(bf.InputError, match=r"box 0 is .* inside the image of 4 x 5 pixels"):
             box_labels((4, 5), wrong)
-    with pytest.raises(bf.InputError, match="rows of whole numbers"):
+    with pytest.raises(bf.InputError, match="rows of integers"):
         box_labels((4, 5), [(0, 0, 2)])
-    with pytest.raises(bf.InputError, match="rows of whole numbers"):
+    with pytest.raises(bf.InputError, match="rows of integers"):
         box_labels((4, 5), [(0.5, 0, 2, 2)])
     with pytest.raises(bf.InputError, match="mask is empty"):
         box_of(np.zeros((2, 2)))

@@ -100,7 +100,7 @@ def test_xmlbif_has_the_variable_fastest(tmp_path):
         (".9 .1 .3 .7", ".9 .1 .3", "has 3 numbers; 4 are needed"),
         (".9 .1 .3 .7", ".9 .1 .3 x", "not a number"),
         (".9 .1 .3 .7", ".9 .1 .3 .3", "sums to 0.6"),
-        ("</NETWORK></BIF>", "", "no well-formed XML"),
+        ("</NETWORK></BIF>", "", "malformed XML"),
         ("<GIVEN>a", "<GIVEN>b", "names a variable twice"),
         ("<FOR>a</FOR>", "<FOR>a</FOR><GIVEN>b</GIVEN>", "has 2 numbers; 4 are needed"),
         ("<NAME>b", "<NAME>a", "described twice"),

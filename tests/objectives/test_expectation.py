@@ -116,7 +116,7 @@ def test_refusals():
     theta, labels = example(GRAPHS["grid"])
     with pytest.raises(bf.InputError, match=r"contrastive_divergence starts at the labels.*use pseudo_marginal"):
         bf.value_and_gradient(theta, labels, loss="contrastive_divergence")
-    with pytest.raises(bf.InputError, match="k must be a whole number >= 1, received 0"):
+    with pytest.raises(bf.InputError, match="k must be an integer >= 1, received 0"):
         bf.value_and_gradient(theta, labels, loss="contrastive_divergence(k=0)")
     for loss in ("pseudo_marginal", "maximum_marginal"):
         with pytest.raises(bf.InputError, match=f"{loss} needs inference="):

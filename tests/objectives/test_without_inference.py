@@ -159,7 +159,7 @@ def test_refusals():
             value_of(theta, labels, loss, gradient="implicit")
     with pytest.raises(bf.InputError, match="takes weights for patch=1 only"):
         value_of(theta, labels, "pseudolikelihood(patch=2)", weights=np.ones(len(labels)))
-    with pytest.raises(bf.InputError, match="patch must be a whole number >= 1, received 0"):
+    with pytest.raises(bf.InputError, match="patch must be an integer >= 1, received 0"):
         value_of(theta, labels, "pseudolikelihood(patch=0)")
 
 

@@ -62,5 +62,5 @@ def test_a_diverging_step_is_caught():
 def test_layers_that_do_not_go_together_are_refused():
     x, y, bias = rows(n=100)
     f = Mlp(hidden=5).fit(x, y, bias, n_classes=3)
-    with pytest.raises(InputError, match="do not go together"):
+    with pytest.raises(InputError, match="do not match"):
         MlpFunction.from_arrays({**f.arrays(), "bias": np.zeros(2)}, f.meta())

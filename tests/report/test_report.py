@@ -84,7 +84,7 @@ def test_the_worst_come_first(tmp_path):
     rows = re.findall(r'<tr data-example="(\d)"', text)
     assert rows == ["1", "0", "2"]
     assert '{"0,1":[0],"1,0":[1]}' in text
-    assert "1 taken for 0" in text
+    assert "1 predicted as 0" in text
 
 
 def test_examples_with_pictures():

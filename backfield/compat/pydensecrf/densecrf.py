@@ -207,7 +207,7 @@ def _floats(values: Any, name: str) -> np.ndarray:
 
 def _size(value: Any, name: str) -> int:
     if int(value) < 1:
-        raise InputError(f"{name} must be a whole number >= 1, received {value!r}.")
+        raise InputError(f"{name} must be an integer >= 1, received {value!r}.")
     return int(value)
 
 

@@ -56,7 +56,7 @@ def potential_tables(
     """Return scopes and potentials: unary tables that are not all zero, or ``used``, then the factors, then constants.
 
     Potentials that exp would take out of the range of a float64 are shifted, and the shifts become constants (tables of
-    no variable), so that log Z stays the same. Tables that span more than 700 are refused; ``what`` is the kind of file.
+    no variable), so log Z stays the same. Tables that span more than 700 are refused; ``what`` is the kind of file.
     """
     graph, layout = theta.graph, theta.graph.layout
     ptr = np.append(layout.var_ptr, layout.var_ptr[-1] + layout.table_ptr[1:])
@@ -74,7 +74,7 @@ def potential_tables(
 
 
 def _shifts(flat: np.ndarray, starts: np.ndarray, n: int, refusal: str) -> np.ndarray:
-    """Return what to subtract from each table so that exp neither overflows nor underflows; 0 where it need not."""
+    """Return what to subtract from each table to keep exp from overflowing or underflowing; 0 where there is no need."""
     possible = flat > -np.inf
     low = np.minimum.reduceat(np.where(possible, flat, np.inf), starts)
     high = np.maximum.reduceat(flat, starts)

@@ -76,7 +76,7 @@ class Numbers:
             bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
         if len(bad):
             at = index + step * int(bad[0])
-            raise self.error(at, f"{what} must be a whole number >= 0, received {shown(self.token(at))}.")
+            raise self.error(at, f"{what} must be an integer >= 0, received {shown(self.token(at))}.")
         return values.astype(np.int64)
 
     def integer(self, index: int, what: str) -> int:
@@ -99,7 +99,7 @@ def read_bytes(path: str | Path) -> bytes:
         with gzip.open(path) as packed:
             data = packed.read(MAX_UNPACKED + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is no complete gzip file: {error}.") from error
+        raise InputError(f"{path} is not a complete gzip file: {error}.") from error
     if len(data) > MAX_UNPACKED:
         raise InputError(f"{path} unpacks to more than {MAX_UNPACKED:,} bytes.")
     return data

@@ -277,7 +277,7 @@ class _Reader:
 
 
 def _blank(found: re.Match[str]) -> str:
-    """Keep quoted names; put blanks in the place of comments, so that lines and places stay."""
+    """Keep quoted names; put blanks in the place of comments, so lines and places stay."""
     return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
 
 
@@ -290,7 +290,7 @@ def _is_number(word: str) -> bool:
 
 
 def write_bif(tables: NamedTables, path: str | Path) -> None:
-    """Write a Bayesian network; probabilities are written so that they are read back to the bit."""
+    """Write a Bayesian network; probabilities survive the round trip to the bit."""
     write_packed(path, "\n".join(_lines(tables)) + "\n")
 
 

@@ -76,7 +76,7 @@ def read_graph_lines(path: str | Path) -> list[GraphRecord]:
         try:
             content = parse_json(line)
         except ValueError as error:
-            raise InputError(f"{where}: no JSON ({error}).") from error
+            raise InputError(f"{where}: invalid JSON ({error}).") from error
         if not isinstance(content, dict) or not {"nodes", "edges"} <= set(content):
             raise InputError(f"{where}: a graph is an object with nodes and edges.")
         nodes, edges, links, labels = (_numbers(where, content, k) for k in ("nodes", "edges", "edge_features", "labels"))
@@ -112,7 +112,7 @@ def _record(where: str, nodes: Any, edges: Any, edge_features: Any, labels: Any,
         raise InputError(f"{where}: nodes must be numbers of shape (n, F), received {_words(nodes)}.")
     edges = np.empty((0, 2), dtype=np.int64) if edges is None or edges.size == 0 else edges
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise InputError(f"{where}: edges must be whole numbers of shape (E, 2), received {_words(edges)}.")
+        raise InputError(f"{where}: edges must be integers of shape (E, 2), received {_words(edges)}.")
     if len(edges) and not 0 <= int(edges.min()) <= int(edges.max()) < len(nodes):
         raise InputError(f"{where}: edges join nodes 0 .. {len(nodes) - 1}, received {edges.min()} .. {edges.max()}.")
     if (edges[:, 0] == edges[:, 1]).any():
@@ -120,7 +120,7 @@ def _record(where: str, nodes: Any, edges: Any, edge_features: Any, labels: Any,
     if edge_features is not None and (edge_features.ndim != 2 or len(edge_features) != len(edges)):
         raise InputError(f"{where}: edge_features must have shape ({len(edges)}, D), received {_words(edge_features)}.")
     if labels is not None and (labels.shape != (len(nodes),) or labels.dtype.kind not in "iu"):
-        raise InputError(f"{where}: labels must be {len(nodes)} whole numbers, received {_words(labels)}.")
+        raise InputError(f"{where}: labels must be {len(nodes)} integers, received {_words(labels)}.")
     for key, array in (("nodes", nodes), ("edge_features", edge_features)):
         if array is not None and not np.isfinite(array).all():
             row, column = (int(k) for k in np.argwhere(~np.isfinite(array))[0])
@@ -197,7 +197,7 @@ class _GraphML:
         try:
             self.parser.Parse(content, True)
         except expat.ExpatError as error:
-            raise InputError(f"{self.path}, line {error.lineno}: no well-formed XML.") from error
+            raise InputError(f"{self.path}, line {error.lineno}: malformed XML.") from error
         return self.graphs
 
     def _entity(self, name: str, *_: object) -> None:
@@ -237,12 +237,12 @@ def _of_graphml(where: str, graph: _Graph, number: int) -> GraphRecord:
         raise InputError(f"{where}: two nodes have the same id.")
     strange = [end for edge in graph.edges for end in edge.ends if end not in place]
     if strange:
-        raise InputError(f"{where}: an edge ends at {strange[0]!r}, which is no node.")
+        raise InputError(f"{where}: an edge ends at {strange[0]!r}, which is not a node.")
     edges = np.array([[place[end] for end in edge.ends] for edge in graph.edges], dtype=np.int64).reshape(-1, 2)
     nodes = _columns(where, graph, "node", graph.nodes)
     links = _columns(where, graph, "edge", graph.edges)
     if nodes is None:
-        raise InputError(f"{where}: no attribute of its nodes is declared as a number.")
+        raise InputError(f"{where}: no node attribute is declared as a number.")
     return _record(where, nodes, edges, links if graph.edges else None, _labels(where, graph), f"graph {number}")
 
 
@@ -265,7 +265,7 @@ def _labels(where: str, graph: _Graph) -> np.ndarray | None:
         return None
     values = [_number(f"{where}: node {k}, label", item.data.get(key, "-1")) for k, item in enumerate(graph.nodes)]
     if any(value != int(value) for value in values):
-        raise InputError(f"{where}: labels must be whole numbers.")
+        raise InputError(f"{where}: labels must be integers.")
     return np.array(values, dtype=np.int64)
 
 

@@ -65,7 +65,7 @@ def read_image_folder(
 def write_mask(path: str | Path, mask: np.ndarray, colours: bool = True, positive: int | None = None) -> None:
     """Write the (H, W) classes of an image's pixels as a PNG, 8 or 16 bits per pixel.
 
-    A pixel is the number of its class. Those of 8 bits have a palette with ``colours``, so that classes can be told apart
+    A pixel is the number of its class. Those of 8 bits have a palette with ``colours``, so classes can be told apart
     by eye; without, they are grey. With ``positive``, class 1 is that number, all others are 0, and there is no palette.
     """
     from PIL import Image

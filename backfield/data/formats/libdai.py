@@ -72,7 +72,7 @@ def _read_block(numbers: Numbers, at: int, c: int, labels: dict[int, int], budge
     with np.errstate(over="ignore"):
         size = float(np.prod(shape.astype(np.float64)))
     if size > budget:
-        raise numbers.error(at, f"the table of factor {c} has {size:.4g} entries, too many to hold.")
+        raise numbers.error(at, f"the table of factor {c} has {size:.4g} entries, too many to fit in memory.")
     listed = numbers.integer(at, f"the number of entries of factor {c}")
     numbers.need(at + 1, 2 * listed, f"{listed} pairs of index and value in factor {c}")
     table = _read_entries(numbers, at + 1, c, listed, int(size))

@@ -88,7 +88,7 @@ def normalised_rows(table: np.ndarray, name: str, error: Callable[[str, int], In
     if off.max() > ROW_TOLERANCE:
         row = int(np.argmax(off))
         raise error(f"a row of P({name} | ...) sums to {total[row]:.6g}, not to 1.", row)
-    # Rows that are right to rounding stay as they are, so that what is written is read back to the bit.
+    # Rows that are right to rounding stay as they are, so what is written is read back to the bit.
     return np.where(off[:, None] > 1e-12, rows / total[:, None], rows).reshape(table.shape)
 
 

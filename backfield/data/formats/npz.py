@@ -3,9 +3,9 @@
 ======================  ======================================================================================
 ``images``              stacked (n, H, W) or (n, H, W, F)
 ``masks``               likewise (n, H, W); integers, -1 (in unsigned ones 255) = don't care
-``horizontal``,         edge features of your own: likewise (n, H, W-1, D) and (n, H-1, W, D)
+``horizontal``,         your own edge features: likewise (n, H, W-1, D) and (n, H-1, W, D)
 ``vertical``
-``X``, ``y``            chains, end to end: (N, F) features and (N,) labels, integers (-1 = hidden) or texts
+``X``, ``y``            chains, end to end: (N, F) features and (N,) labels, integers (-1 = hidden) or strings
 ``lengths`` or ``ptr``  lengths of the chains, or where each starts and, last, N; without them ``X`` and ``y`` are
                         stacked (n, T, F) and (n, T)
 ``node_features``,      graphs: see :mod:`backfield.data.formats.graphs`
@@ -136,7 +136,7 @@ def _chains(path: str | Path, arrays: dict[str, Entry], with_labels: bool) -> Ar
     _agree(path, "X", [x.shape[:1] for x in inputs], "y", [y.shape for y in labels])
     kinds = {y.dtype.kind == "U" for y in labels}
     if len(kinds) > 1:
-        raise InputError(f"{path}: labels in y are numbers in some chains and texts in others.")
+        raise InputError(f"{path}: labels in y are numbers in some chains and strings in others.")
     return Arrays("chain", inputs, [y if y.dtype.kind == "U" else y.astype(np.int64) for y in labels])
 
 
@@ -146,7 +146,7 @@ def _cuts(path: str | Path, arrays: dict[str, Entry]) -> np.ndarray | None:
         if key in arrays:
             values = np.asarray(arrays[key])
             if values.ndim != 1 or values.dtype.kind not in "iu" or len(values) == 0:
-                raise InputError(f"{path}: {key} must be a row of whole numbers, received {values.dtype} {values.shape}.")
+                raise InputError(f"{path}: {key} must be a row of integers, received {values.dtype} {values.shape}.")
             return np.concatenate([[0], np.cumsum(values)]) if key == "lengths" else values.astype(np.int64)
     return None
 
@@ -175,7 +175,7 @@ def _list(
     for k, each in enumerate(out):
         where = f"{path}: {key}[{k}]"
         if each.dtype.kind not in kinds or each.ndim not in ndim or each.size == 0:
-            what = "numbers" if "f" in kinds else "whole numbers"
+            what = "numbers" if "f" in kinds else "integers"
             raise InputError(f"{where} must hold {what} of shape {shape}, received {each.dtype} of shape {each.shape}.")
         if each.ndim == max(ndim) > 1 and out[0].ndim == each.ndim and key != "masks" and each.shape[-1] != out[0].shape[-1]:
             raise InputError(f"{where} has {each.shape[-1]} features, {key}[0] has {out[0].shape[-1]}; counts must agree.")
@@ -215,7 +215,7 @@ def read_arrays(path: str | Path) -> dict[str, Entry]:
             arrays = {member.filename.removesuffix(".npy"): _array(path, archive, member) for member in members}
             return _grouped(path, arrays)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such file.") from error
+        raise InputError(f"{path}: no such file.") from error
     except InputError:
         raise
     except _DAMAGE as error:

@@ -151,7 +151,7 @@ def read_mask(path: str | Path, image: Stack) -> np.ndarray:
     values = mask[...].reshape(shape)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all() or (values != np.round(values)).any() or abs(values).max() > 2**31 - 1:
-            raise InputError(f"{path}: a mask holds classes, whole numbers; received others.")
+            raise InputError(f"{path}: a mask holds classes, which are integers; received other numbers.")
     elif values.size and int(values.max()) > 2**31 - 1:
         raise InputError(f"{path}: classes must be below 2**31, received {values.max()}.")
     labels = values.astype(np.int32)
@@ -200,7 +200,7 @@ def _foreign(path: Path) -> Iterator[None]:
             f"{path} needs the packages for volumes: pip install 'backfield[volumes]' ({error.name})."
         ) from error
     except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such file.") from error
+        raise InputError(f"{path}: no such file.") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InputError(f"{path}: cannot be read as {_NAMES[ending_of(path)]}; the file is damaged ({reason}).") from error
@@ -216,7 +216,7 @@ def _package(name: str) -> Any:
 
 def _open(path: Path) -> Opened:
     if not path.exists():
-        raise InputError(f"{path}: there is no such file.")
+        raise InputError(f"{path}: no such file.")
     ending = ending_of(path)
     return {".zarr": _open_zarr, ".tif": _open_tiff, ".tiff": _open_tiff}.get(ending, _open_nifti)(path)
 

@@ -149,7 +149,7 @@ def write_uai(theta: Potentials, path: str | Path, priors: np.ndarray | None = N
     and each factor is P(its last variable | the others).
 
     Potentials that exp would take out of the range of a float64 are shifted, and the shifts written as constants
-    (factors of no variable), so that log Z stays the same. Tables that span more than 700 are refused.
+    (factors of no variable), so log Z stays the same. Tables that span more than 700 are refused.
     """
     tables = potential_tables(theta, path, "a UAI file", priors)
     counts = theta.graph.labels.tolist()
@@ -225,7 +225,7 @@ def _marginals(numbers: Numbers, at: int) -> list[np.ndarray]:
         numbers.need(at + 1, count, f"{count} probabilities of variable {i}")
         mu = numbers.values[at + 1 : at + 1 + count]
         if not ((mu >= 0) & (mu <= 1 + 1e-6)).all():
-            raise numbers.error(at + 1, f"variable {i} has marginals that are no probabilities.")
+            raise numbers.error(at + 1, f"variable {i} has marginals that are not probabilities.")
         out.append(mu.copy())
         at += 1 + count
     numbers.finished(at)

@@ -32,13 +32,13 @@ from backfield.data.formats.named_tables import (
 )
 from backfield.errors import InputError
 
-#: Elements whose text is of use; others (PROPERTY, ...) are skipped.
+#: Elements whose text is used; others (PROPERTY, ...) are skipped.
 _TEXT = ("NAME", "OUTCOME", "VALUE", "FOR", "GIVEN", "TABLE")
 
 
 @dataclass
 class _Element:
-    """A VARIABLE or a DEFINITION, with the texts of what stands in it."""
+    """A VARIABLE or a DEFINITION, with the text of what stands in it."""
 
     kind: str
     line: int
@@ -89,7 +89,7 @@ class _Elements:
         try:
             self.parser.Parse(text, True)
         except expat.ExpatError as error:
-            raise _error(self.path, error.lineno, f"no well-formed XML: {expat.ErrorString(error.code)}.") from error
+            raise _error(self.path, error.lineno, f"malformed XML: {expat.ErrorString(error.code)}.") from error
         return self.found
 
     def _line(self) -> int:
@@ -167,7 +167,7 @@ def _table(path: str | Path, element: _Element, name: str, text: str, shape: lis
 
 
 def write_xmlbif(tables: NamedTables, path: str | Path) -> None:
-    """Write a Bayesian network; probabilities are written so that they are read back to the bit."""
+    """Write a Bayesian network; probabilities survive the round trip to the bit."""
     write_packed(path, "\n".join(_lines(tables)) + "\n")
 
 

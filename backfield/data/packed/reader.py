@@ -5,7 +5,7 @@
     FOLDER/index.json                written last: names, sizes and checksums of all shards. With it the folder is complete
 
 A shard is read through once, when the first of its examples is asked for, to see that its checksum is right. Only the
-bytes of the example that is asked for are mapped, and only as long as it is in use, so that a folder of any size takes the
+bytes of the example that is asked for are mapped, and only as long as it is in use, so a folder of any size takes the
 address space of one example per thread.
 """
 
@@ -288,8 +288,8 @@ def _not_complete(folder: Path) -> InputError:
         return InputError(f"{folder} is not a packed folder: it has no {INDEX}; `backfield pack` makes one.")
     done = len(list(folder.glob("shard-*.safetensors")))
     return InputError(
-        f"{folder} is half written: {done} of {plan['n_shards']} shards are there; run the same `backfield pack` again, "
-        "which goes on from there."
+        f"{folder} is half written: {done} of {plan['n_shards']} shards exist; run the same `backfield pack` again "
+        "to continue."
     )
 
 

@@ -57,7 +57,7 @@ def write_shards(
     Parameters
     ----------
     folder
-        Made if it is not there. If it holds an unfinished pack of the same examples, that goes on.
+        Created if needed. An unfinished pack of the same examples is resumed.
     X, y
         Sequences of what an estimator takes, lazy ones above all; ``y=None`` packs no labels.
     structure
@@ -70,7 +70,7 @@ def write_shards(
         A text that tells these examples from others when an unfinished pack goes on; its finished shards are then kept as
         they are. Without it, they are compared with the examples, which are all asked for again.
     shard_bytes
-        About how large a shard is.
+        Approximate size of a shard.
     n_jobs
         Processes.
     progress
@@ -187,7 +187,7 @@ def write_shard(path: Path, recipe: str, codec: Codec, X: Any, y: Any, first: in
     try:
         write_bytes(path, data)
     except OSError as error:
-        text = f"{error.strerror or error}; finished shards are kept, and the same command goes on from there"
+        text = f"{error.strerror or error}; finished shards are kept; run the same command to continue"
         raise OSError(error.errno, text, str(path)) from error
     return len(X)
 

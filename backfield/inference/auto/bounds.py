@@ -1,7 +1,7 @@
 """Bounds of log Z that tighten with time: the best so far, and the two methods that work on them.
 
 Time is cut into slices that double. In each slice the tables may be as large as lets one step end in a small part of it,
-so that a longer run does what a shorter one did, and then more.
+so a longer run does what a shorter one did, and then more.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
    field, naive and over clusters. They never cross and never get worse. Marginals are those of loopy belief propagation
    where it converges, else of tree-reweighted message passing.
 
-The result has ``lower`` and ``upper``, and ``extra["known"]``: one line that says what is known.
+The result has ``lower`` and ``upper``, and ``extra["known"]``: one line on what is known.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from backfield.inference.exact.weighted import WeightedElimination
 
 
 class Split:
-    """A graph whose variables are split so that no bucket needs a table of more than ``limit`` entries.
+    """A graph whose variables are split until no bucket needs a table of more than ``limit`` entries.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Split:
         The order of elimination.
     limit : int
     finer : Split, optional
-        A split with smaller tables; what it holds together stays together where that is possible, so that its parameters
+        A split with smaller tables; what it holds together stays together where that is possible, so its parameters
         are a start for this one.
 
     Attributes

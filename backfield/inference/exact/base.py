@@ -61,7 +61,7 @@ def check_possible(log_partition: Any) -> None:
 
 
 def check_positive(method: Any, parameter: str) -> None:
-    """Refuse a size that is not a whole number >= 1."""
+    """Refuse a size that is not an integer >= 1."""
     value = getattr(method, parameter)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{method.name}: {parameter} must be a whole number >= 1, received {value!r}.")
+        raise InputError(f"{method.name}: {parameter} must be an integer >= 1, received {value!r}.")

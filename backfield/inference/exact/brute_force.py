@@ -3,7 +3,7 @@
     log Z = log sum_x exp(theta·f(x)),   mu = sum_x p(x) f(x),   vjp(d) = sum_x p(x) (d·f(x) - d·mu) f(x)
 
 Labelings are walked like a counter, last variable fastest. The score of a prefix x_0 .. x_i and the probability mass
-below it are kept for every depth i, so that a step touches only the factors that end at variables that change.
+below it are kept for every depth i, so a step touches only the factors that end at variables that change.
 Cost O(prod_i L_i · factors at the last variables); memory O(tables).
 """
 

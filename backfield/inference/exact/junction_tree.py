@@ -1,7 +1,7 @@
 """The junction tree of a graph, as a list of steps over tables.
 
 Each clique C = S + R joins the tables assigned to it and sums out its own variables R; the message over the separator
-S is then a table of its parent. Axes of tables are in reverse order of elimination, so that R comes last; variables
+S is then a table of its parent. Axes of tables are in reverse order of elimination, so R comes last; variables
 with one label have no axis.
 
 Joining adds tables as in a trie over their axes: first those that share the last axis, among them first those that
@@ -187,7 +187,7 @@ def _leaves(graph: Graph) -> Iterator[tuple[int, list[int], list[int]]]:
 
 
 def _merge(order: Elimination, merge: bool) -> tuple[list[int], dict[int, list[int]], dict[int, list[int]]]:
-    """Let a clique swallow its parent where that has no variable of its own, if ``merge``.
+    """Merge a clique with its parent where the parent has no further variable, if ``merge``.
 
     Returns the clique of each variable (named by the first one it sums out), and its residual and separator.
     """

@@ -6,7 +6,7 @@ With W(w, x, y) = exp(T2(x, y) + T3(w, x, y)), u_t = exp(theta_t) and a_t(x, y) 
     b_{t-1}(w, x) = sum_y W(w, x, y) u_t(y) b_t(x, y) / scale_t                          backward
     sum_t mu(w, x, y) = W(w, x, y) sum_t a_{t-1}(w, x) u_t(y) b_t(x, y) / scale_t
 
-so that no table per position is ever written. Cost 3 L^3 multiply-adds per position; memory O(n L + longest chain L^2).
+so no table per position is ever written. Cost 3 L^3 multiply-adds per position; memory O(n L + longest chain L^2).
 Chains in which a step may leave the range of floats are computed in logs (:mod:`backfield.inference.exact.sequences`).
 """
 

@@ -1,7 +1,7 @@
 """Graphs that consist of paths: positions along them, and where theta's tables go.
 
 Any numbering, any orientation of edges, any label counts; tables of parallel edges are added. Every entry of theta goes
-to one entry along the paths, so that marginals and adjoints come back by a gather over the same index arrays.
+to one entry along the paths, so marginals and adjoints come back by a gather over the same index arrays.
 """
 
 from __future__ import annotations

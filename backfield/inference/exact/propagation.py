@@ -22,7 +22,7 @@ def propagate(theta: Potentials, allowed: np.ndarray) -> np.ndarray:
     Raises
     ------
     ImpossibleError
-        Where a variable has no label left, so that nothing is possible.
+        Where a variable has no label left, so nothing is possible.
     """
     if theta.is_finite:
         return allowed

@@ -11,7 +11,7 @@ S states, label y takes state c to (c L + y) mod S, which ends in y. With
     samples    s_n ~ a_n, then s_t ~ exp(a_t(c) + T(c, y_{t+1})) among the states that lead to s_{t+1}
     entropy    H(s_n) + sum_t sum_s P(s_{t+1} = s) H(s_t | s_{t+1} = s), a sum of terms >= 0
 
-All in logs, so that -inf and scores of any size are safe. Cost O(n S L), of the k best O(n S L k log(L k)).
+All in logs, so -inf and scores of any size are safe. Cost O(n S L), of the k best O(n S L k log(L k)).
 """
 
 from __future__ import annotations

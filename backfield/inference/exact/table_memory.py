@@ -4,7 +4,7 @@
 
 All q(x_R | x_S) are needed on the way down. Where they are too many, the cliques are cut into blocks: on the way up
 only messages that cross from block to block are kept, and on the way down each block is computed once more before it
-is used, which costs one more way up. Going down uses tables in the reverse order of going up, so that the addresses
+is used, which costs one more way up. Going down uses tables in the reverse order of going up, so the addresses
 planned for the way up serve both ways.
 """
 

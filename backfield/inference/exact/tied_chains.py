@@ -5,7 +5,7 @@ computed once, and the expected transitions, summed over all edges, are
 
     sum_t mu(x_{t-1}, x_t) = exp T(x, y) * sum_t a_{t-1}(x) mu_t(y) / c_t(y)
 
-so that no table per edge is ever written. Cost 3 L^2 multiply-adds per position; memory O(n L).
+so no table per edge is ever written. Cost 3 L^2 multiply-adds per position; memory O(n L).
 """
 
 from __future__ import annotations

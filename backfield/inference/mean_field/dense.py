@@ -12,7 +12,7 @@ inference for dense random fields") bounds A from below. Let no eigenvalue of it
     <q, z(p)> + H(q) - (lambda / 2) KL(q | p)
 
 is the parallel update damped in the logarithm by lambda / (2 + lambda): closed, and A never falls.
-Differs from [KK13]: there the bound is quadratic and every variable solves an equation of its own. Lambda is rounded up to a
+Differs from [KK13]: there the bound is quadratic and every variable solves its own equation. Lambda is rounded up to a
 power of two: it is constant where parameters move a little, and the derivative of the sweeps is exact.
 
 The state is log q (n, L). Cost of a sweep: one filter for each kernel; of its adjoint: two, one if bandwidths are fixed.
@@ -212,7 +212,7 @@ def _share(curvature: float) -> float:
 def _normalise(width, z, before, damping, after, q):
     """Write log q = z - log sum exp z, of z mixed with log q before where damped, and q.
 
-    Return the first variable without a possible label, or -1. A block of rows at a time, so that exponentials run through
+    Return the first variable without a possible label, or -1. A block of rows at a time, so exponentials run through
     contiguous numbers. ``after`` may be ``z`` or ``before``.
     """
     n, n_labels = len(q), len(width)
@@ -313,7 +313,7 @@ def _add_product(q, d_q, d_state):
 def _curvature(layout, tables):
     """Return the largest sum, over the factors of a variable, of bounds of their second derivatives.
 
-    Between two variables a factor has at most half the range of its table in absolute sums, so that L times that in squares.
+    Between two variables a factor has at most half the range of its table in absolute sums, so L times that in squares.
     """
     rows = np.zeros(len(layout.labels))
     for c in range(len(layout.table_ptr) - 1):

@@ -1,6 +1,6 @@
 """Mean field on any graph: any arity, any label counts, any finite or -inf potentials, also complex numbers.
 
-The state is l = log mu and not mu, so that damping is exact where mu itself underflows, and the adjoint of the update
+The state is l = log mu and not mu, so damping is exact where mu itself underflows, and the adjoint of the update
 ([D13] Alg. 2) needs no division. With p = prod_{i in c-j} mu(x_i), and d_a the adjoint of the logarithm of mu(x_j)
 before it is normalised,
 
@@ -32,7 +32,7 @@ class GeneralEngine(MeanFieldEngine):
         self.schedule = schedule
         self.damping = float(damping)
         self.pairs = theta.graph.compiled("mean_field pairs", lambda: pairs_of(theta.graph))
-        # Binary models get kernels of their own, with loops over labels unrolled.
+        # Binary models get dedicated kernels, with loops over labels unrolled.
         self.width = label_count(2) if theta.graph.n_labels == 2 else ()
         # Without -inf no entry needs a look.
         self.finite = bool(np.real(theta.factors_flat).min(initial=0.0) > -np.inf)

@@ -45,7 +45,7 @@ class MeanField(IterativeInference, name="mean_field"):
         backward in turn). ``flooding`` updates all variables from the old marginals; it may oscillate.
         With kernel groups ``auto`` is ``flooding``, and ``convergent`` is damped as much as makes the bound never fall.
     order : list of int, optional
-        An order of the variables of your own, run forward and backward in turn; overrides ``schedule``.
+        Your own order of the variables, run forward and backward in turn; overrides ``schedule``.
     family : {"auto", "lattice", "general"}
         The kernel family; both give the same numbers in the same order.
     """
@@ -82,7 +82,7 @@ class MeanField(IterativeInference, name="mean_field"):
         return value, self.bound if all(models) else "none"
 
     def phases(self, graph: Graph) -> int | None:
-        """Return over how many edges one sweep carries news."""
+        """Return over how many edges one sweep carries information."""
         return None if self.order is not None else schedules.phases(graph, schedules.resolve(graph, self.schedule))
 
     def piece(self, theta: Potentials, rung: int) -> Piece:

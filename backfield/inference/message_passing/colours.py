@@ -6,7 +6,7 @@ The update is that of ``lattice``, [D13] eq. (18) in ratios:
 
 and so are its adjoints. Storage: see ``inference.planes``; arrays are [direction, plane, place], and a table lies at the
 first end of its edge. A variable of colour c has received from lower colours in this sweep and from higher ones in the sweep
-before, so that undoing a sweep needs the states before and after it, and nothing else.
+before, so undoing a sweep needs the states before and after it, and nothing else.
 
 The product of all ratios into a variable may leave the range of floats where its power F does not (1 / rho is up to 13): it
 is formed from products of at most ``group`` pairs of them, whose logarithms are added up.

@@ -1,7 +1,7 @@
 """Messages on many copies of one binary pairwise graph, all at once (flooding), one *ratio* m(1)/m(0) per message.
 
 A data set whose examples have one graph is a union of copies of it. Numbers of one place in all copies lie side by side,
-arrays are [place, copy], so that every operation is a vector instruction over copies whatever the graph looks like. With
+arrays are [place, copy], so every operation is a vector instruction over copies whatever the graph looks like. With
 F = exp(theta_i(1) - theta_i(0)) prod_s r_s of the sender, r the message it got over the same edge, and a, b, z = psi(0,1),
 psi(1,1), psi(1,0) over psi(0,0) with the sender's label first ([D13] eq. (18) with rho = 1):
 

@@ -39,7 +39,7 @@ class Visits(NamedTuple):
 
 
 def links(graph: Graph, schedule: Schedule) -> Links:
-    """Number the places variable by variable in the order of visits, so that a sweep streams through memory."""
+    """Number the places variable by variable in the order of visits, so a sweep streams through memory."""
     scope = graph.layout.scope
     sender = scope[schedule.order ^ 1]
     seen, first = np.unique(sender, return_index=True)

@@ -61,7 +61,7 @@ class MessageEngine(Engine):
             layout.scope,
             layout.stride,
             layout.table_ptr,
-            np.ascontiguousarray(self.rho),  # a constant one has no memory of its own: another type to numba
+            np.ascontiguousarray(self.rho),  # a broadcast constant has no memory: another type to numba
             self.theta.unary_flat,
             self.theta.factors_flat,
             mu.unary_flat,

@@ -1,7 +1,7 @@
 """Which kernels run a message-passing method on which graph: the one place of this choice.
 
 =========  ======================================================================================================
-lattice    binary grids, colour by colour, one rho, no damping: one ratio per message (kernels of their own, in
+lattice    binary grids, colour by colour, one rho, no damping: one ratio per message (separate kernels, in
            ``lattice``, for images of 4 neighbours; of any dimension and neighbourhood in ``colours``)
 copies     many copies of one binary pairwise graph, flooding, rho = 1, no damping: one ratio per message
 pairwise   all factors of two variables, one label count; in O(L) per message where all tables are a + b [x_i = x_j]
@@ -78,7 +78,7 @@ class MessagePassing(IterativeInference):
         return self.family == "auto" and not _refusal("lattice", self, graph, self.counting_numbers(graph))
 
     def phases(self, graph: Graph) -> int | None:
-        """Return over how many edges one sweep carries news."""
+        """Return over how many edges one sweep carries information."""
         return schedules.phases(graph, self.resolved_schedule(graph))
 
     def piece(self, theta: Potentials, rung: int) -> Piece:

@@ -1,10 +1,10 @@
 """Messages on any graph in the probability domain: [D13] eq. (18) for any arity and any label counts.
 
-Beliefs are kept while messages change, so that a message costs its table and no loop over neighbours:
+Beliefs are kept while messages change, so a message costs its table and no loop over neighbours:
 
     m_c(x_i) ∝ sum_{x_c\\i} psi(x_c) prod_{j in c\\i} b_j(x_j) / m_c(x_j),      b_i *= (m_new / m_old)^rho_c
 
-They are computed anew at the start of every sweep, so that messages alone are the state. Adjoints as in
+They are recomputed at the start of every sweep, so messages alone are the state. Adjoints as in
 ``_messages_log``; undoing a message divides the belief by what it was multiplied with.
 """
 
@@ -170,7 +170,7 @@ def _products(layout, count, uniform, psi_u, rho, m, b):
 
 # Factors of two variables are written out in both sweeps: a call counts references for every array it is handed, which
 # is more than such a message costs. Where an inlined piece writes to many arrays of the heap, numba counts them as well:
-# with mixed label counts a roll back of its own made ``_sweep_vjp`` 1.7 times slower.
+# with mixed label counts a separate roll back made ``_sweep_vjp`` 1.7 times slower.
 
 
 @kernel

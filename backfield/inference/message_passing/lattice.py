@@ -6,12 +6,12 @@ a, b, c = psi(0,1), psi(1,1), psi(1,0) over psi(0,0) with psi = exp(theta_c / rh
     r_new = (a + b F/r) / (1 + c F/r) = (a r + b F) / (r + c F)
 
 A ratio needs no normalisation, and a whole row is updated in vector registers. Red nodes (row + column even) send
-first, then black ones; one half never sees its own messages, so that undoing it needs no rolled-back state.
+first, then black ones; one half never sees its own messages, so undoing it needs no rolled-back state.
 
-Storage: arrays are [row parity, place] with place = (row // 2 + 2) K + column // 2 + 1, so that for one colour and
+Storage: arrays are [row parity, place] with place = (row // 2 + 2) K + column // 2 + 1, so for one colour and
 parity every neighbour lies at one constant offset and thousands of nodes are one vector loop. K leaves one place
 between rows for the neighbours that border nodes lack; edges that do not exist have a = b = c = 1, which keeps their
-ratios at 1. The rows just outside send, too, so that every message into a node is written in every sweep. An edge's
+ratios at 1. The rows just outside send, too, so every message into a node is written in every sweep. An edge's
 table belongs to its red end.
 
 Adjoints are of log ratios. With P(x_j) the sender's label given the receiver's, pa = a r / (a r + b F) = P(0 | 1) and
@@ -138,7 +138,7 @@ class LatticeEngine(MessageEngine):
             _factor_beliefs_vjp(*args, mu, d_mu.factors, d_state, d_theta.u, d_factors)
 
     def log_partition(self, mu: Potentials) -> Any:
-        """Return theta·mu + H(mu), some rows at a time so that the logarithms stay small and vectorised."""
+        """Return theta·mu + H(mu), a few rows at a time: the logarithms stay small and vectorised."""
         rows, columns, _ = self._size
         unary, factors = mu.unary, mu.factors
         across = factors[: rows * (columns - 1)]

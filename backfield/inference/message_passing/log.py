@@ -10,7 +10,7 @@ changes nothing (a configuration with a dead label has probability zero).
 
 Adjoints: theta(x_j) and sum_d rho_d l_d(x_j) enter only through their sum. So the adjoint of message d -> j is
 ``own_d + rho_d * D_j``, where D_j is the running adjoint of theta(x_j), and no loop over neighbours is needed.
-Everything downstream ignores the normalising constant, so that adjoints of l sum to zero. Rounding breaks that, and
+Everything downstream ignores the normalising constant, so adjoints of l sum to zero. Rounding breaks that, and
 what it adds grows with every sweep (as the number of paths, where rho = 1): the mean is taken off each time.
 
 Cost O(degree · L + table) per message.

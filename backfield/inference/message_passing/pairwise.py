@@ -5,8 +5,8 @@ A visit of variable i multiplies its incoming messages once and sends to some or
     p(a) = exp(theta_i(a)) prod_d m_d(a)^rho_d        (kept for all neighbours)
     m_new(b) ∝ sum_a p(a) / m_c(a) · exp(theta_c(a, b) / rho_c)
 
-Messages into one variable lie side by side (the order of ``inc``), and each directed message has a table of its own,
-turned so that the sender's label comes first. Cost L^2 multiply-adds per message; memory 2 E L^2 for the tables.
+Messages into one variable lie side by side (the order of ``inc``), and each directed message has its own table,
+with the sender's label first. Cost L^2 multiply-adds per message; memory 2 E L^2 for the tables.
 The label count is known at compile time (see ``label_count``). Adjoints as in ``_messages_log``.
 """
 

@@ -48,7 +48,7 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         ``auto`` is ``lattice`` (red/black) on grids and else ``sequential`` (leaves to roots of a spanning forest,
         then back).
     order : list of int, optional
-        An order of the slots of your own, run forward and backward in turn; overrides ``schedule``.
+        Your own order of the slots, run forward and backward in turn; overrides ``schedule``.
     family : {"auto", "lattice", "copies", "pairwise", "general", "log"}
         The kernel family; all give the same numbers in the same order.
     """
@@ -126,7 +126,7 @@ def from_trees(graph: Graph) -> np.ndarray:
 
     Such rho make the entropy an upper bound ([D13] §3.3). A grid is covered by the lines of each offset (its rows and its
     columns, half and half). Elsewhere subsets are grown greedily, factors taken least often first, until all are covered.
-    Each connected part has its own subsets and draws, so that it gets the same rho in a batch as alone.
+    Each connected part has its own subsets and draws, so it gets the same rho in a batch as alone.
     """
     if graph.lattice is not None and graph.n_factors:
         return np.broadcast_to(np.float64(1 / graph.lattice.n_covers), graph.n_factors)

@@ -5,9 +5,9 @@ of Gibbs sampling, and log w is the sum of what the steps add to theta·f of the
 
     theta_t(x_c) = beta_t theta(x_c),   beta_t = ((1 + r)^(t/T) - 1) / r,   r = largest range of a factor table
 
-so that a large factor is switched on slowly at first, when it matters most. Unary tables are whole from the start, or
+so a large factor is switched on slowly at first, when it matters most. Unary tables are whole from the start, or
 grow to their size where their range is above 10. A forbidden entry (-inf) is a penalty that grows like a factor, and is
-forbidden only at the last step, so that states can leave what is forbidden on the way.
+forbidden only at the last step, so states can leave what is forbidden on the way.
 
 Cost O(degree · L) per variable, run and step; memory O(theta + runs · n).
 """

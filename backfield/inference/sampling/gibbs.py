@@ -142,7 +142,7 @@ def gibbs_chain(theta: Potentials, start: np.ndarray, n_sweeps: int, seed: int =
 
 def _whole(what: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{what} must be a whole number >= {least}, received {value!r}.")
+        raise InputError(f"{what} must be an integer >= {least}, received {value!r}.")
     return int(value)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of Gibbs sampling, with a random generator of their own: the same seed gives the same bytes."""
+"""The kernels of Gibbs sampling, with their own random generator: the same seed gives the same bytes."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class PerturbAndMap(Inference, name="perturb_and_map"):
 
     def __post_init__(self) -> None:
         if isinstance(self.n_samples, bool) or not isinstance(self.n_samples, int) or self.n_samples < 1:
-            raise InputError(f"perturb_and_map: n_samples must be a whole number >= 1, received {self.n_samples!r}.")
+            raise InputError(f"perturb_and_map: n_samples must be an integer >= 1, received {self.n_samples!r}.")
         if self.solver != "auto":
             get("map_solvers", self.solver)
 

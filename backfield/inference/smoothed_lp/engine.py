@@ -1,7 +1,7 @@
 """What all engines of the smoothed LP share: the order of stars, the value of marginals, and biases from messages.
 
 Kernels count in units of eps: tables are theta / eps and the state is l = lambda / eps. A constant added to one message
-lambda_alpha(y_v) cancels between Z_alpha and Z_v, so that neither marginals nor the dual see it; each message is kept
+lambda_alpha(y_v) cancels between Z_alpha and Z_v, so neither marginals nor the dual see it; each message is kept
 with mean zero over the labels that are possible.
 
 A label into which any message is -inf is *dead*, as in ``_messages_log``: where one region forbids it, the star update

@@ -10,7 +10,7 @@ which does not see the old messages to v. Afterwards mu_v and all mu_alpha(y_v) 
     eps ( sum_alpha log sum_y exp(m_alpha + l_alpha) + log sum_y exp(theta_v - sum_alpha l_alpha)
           - (1 + N_v) log sum_y exp( (theta_v + sum_alpha m_alpha) / (1 + N_v) ) )
 
-by which ``greedy`` ranks the stars, in a tournament tree; after each update the stars next to it are ranked anew.
+by which ``greedy`` ranks the stars, in a tournament tree; after each update its neighbours are ranked again.
 
 Adjoints: with g_alpha that of l_alpha(y_v) and G = sum_alpha g_alpha / (1 + N_v), theta(y_v) gets G and m_alpha gets
 G - g_alpha, which the probabilities exp(... - m_alpha) share out over the table and the other messages.
@@ -352,7 +352,7 @@ def _greedy(layout, theta_u, theta_c, l, found):
     while leaves < n:
         leaves *= 2
     tree = np.zeros(2 * leaves)
-    stale = np.arange(n)  # stars to be ranked anew: at first all of them
+    stale = np.arange(n)  # stars to be ranked again: at first all of them
     is_stale = np.ones(n, np.bool_)
     count = n
     for step in range(n):

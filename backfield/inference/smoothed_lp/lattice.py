@@ -1,6 +1,6 @@
 """Star updates on binary 4-connected grids, red stars and black ones in turn, one log ratio for each message.
 
-Two stars of one colour share no factor, so that all of a colour are one vector loop. In units of eps, with
+Two stars of one colour share no factor, so all of a colour are one vector loop. In units of eps, with
 u = theta_v(1) - theta_v(0), s = l(1) - l(0) of a message, and of an edge (label of the star's variable first)
 p = theta(1,0) - theta(0,0), q = theta(0,1) - theta(0,0), w = theta(1,1) - theta(1,0) - q, a star of [L13] eq. (10) is
 

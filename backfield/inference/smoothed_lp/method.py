@@ -52,7 +52,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
     tol : float, optional
         Stop when no univariate marginal changes by more; without it exactly ``n_iter`` iterations are done.
     choice : {"cyclic", "random", "greedy"}
-        Which star comes next: as ``schedule`` says; in an order drawn anew for each iteration; or, n times in an
+        Which star comes next: as ``schedule`` says; in a new random order for each iteration; or, n times in an
         iteration, the one that lowers the dual most, which may leave stars out and take others twice.
     seed : int
         Of the random orders.
@@ -87,7 +87,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         if isinstance(self.eps, bool) or not isinstance(self.eps, int | float) or not 0 < self.eps < np.inf:
             raise InputError(f"smoothed_lp: eps must be a positive number, received {self.eps!r}.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise InputError(f"smoothed_lp: seed must be a whole number >= 0, received {self.seed!r}.")
+            raise InputError(f"smoothed_lp: seed must be an integer >= 0, received {self.seed!r}.")
         for what, known in (("choice", CHOICES), ("schedule", SCHEDULES), ("family", FAMILIES)):
             if getattr(self, what) not in known:
                 raise InputError(f"smoothed_lp: {what} must be one of {', '.join(known)}; received {getattr(self, what)!r}.")
@@ -97,7 +97,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         return "upper" if self.eps >= 1 else "none"
 
     def phases(self, graph: Graph) -> int | None:
-        """Return over how many edges one sweep carries news."""
+        """Return over how many edges one sweep carries information."""
         return schedules.phases(graph, schedules.resolve(graph, self.schedule)) if self.choice == "cyclic" else None
 
     def piece(self, theta: Potentials, rung: int) -> Piece:

@@ -1,6 +1,6 @@
 """Star updates on pairwise graphs with one label count: [L13] eq. (10) for arity 2.
 
-In units of eps, and with the largest numbers taken out so that a star costs L exponentials and L logarithms per edge
+In units of eps, and with the largest numbers taken out: a star costs L exponentials and L logarithms per edge
 instead of L^2 of each,
 
     m(a) = top(a) + peak + log sum_b exp(theta(a, b) - top(a)) exp(l(b) - peak)
@@ -9,7 +9,7 @@ instead of L^2 of each,
 The first exponential is computed once. Where the sum is nearly zero it may have lost digits to underflow (ranges
 of theta / eps in the hundreds): then, for that label, m(a) is added up with its own largest term taken out.
 
-Messages to one variable lie side by side, and each has a table of its own with the neighbour's label first. Cost
+Messages to one variable lie side by side, and each has its own table with the neighbour's label first. Cost
 per star and edge: L exponentials, L logarithms and L^2 multiply-adds; memory 2 E L^2 for the tables. The label count is
 known at compile time (see ``label_count``). Adjoints as in ``_smoothed_lp_general``.
 """

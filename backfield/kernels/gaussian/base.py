@@ -4,7 +4,7 @@ All filters *add* to their outputs, take values (n, C) with one column for each 
 
     out += diag(after) K diag(before) q,
 
-so that a normalised kernel costs no further pass over the values. Adjoints of parameters are collected over as many calls as
+so a normalised kernel costs no further pass over the values. Adjoints of parameters are collected over as many calls as
 there are (sweeps, kernels) and turned into those of features or bandwidths once, at the end.
 """
 

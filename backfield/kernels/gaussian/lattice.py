@@ -1,7 +1,7 @@
 """The permutohedral lattice of a set of features: its vertices, their neighbours, and where each feature lies.
 
 [A10] Adams, Baek and Davis, "Fast high-dimensional filtering using the permutohedral lattice" (2010). A feature f in R^d is
-moved to the plane sum = 0 of R^(d + 1), scaled so that the filter has unit variance ([A10] §3.1),
+moved to the plane sum = 0 of R^(d + 1), scaled to a filter of unit variance ([A10] §3.1),
 
     y_0 = sum_k c_k f_k,   y_j = sum_{k > j} c_k f_k - j c_j f_j,   c_j = (d + 1) sqrt(2 / 3) / sqrt(j (j + 1)),
 
@@ -9,7 +9,7 @@ where it lies in a simplex of d + 1 vertices, as a convex combination with weigh
 
     b_k = x_(d - k) - x_(d + 1 - k),   b_0 = 1 + x_(d) - x_(0),   x_(0) >= ... >= x_(d) the sorted (y - vertex 0) / (d + 1).
 
-Inside a simplex b is linear in f, so that its derivative is exact.
+Inside a simplex b is linear in f, so its derivative is exact.
 
 Differs from [A10]: bridges, vertices that no feature touches but that have two neighbours touched by some, are kept as well:
 they carry what is blurred from one to the other. There are twice as many vertices then, and the largest error of the filter,

@@ -19,7 +19,7 @@ from backfield.errors import InputError
 from backfield.kernels.compile import kernel
 from backfield.kernels.gaussian.base import Collector, check_bandwidths, float_type
 
-#: Columns of an axis that are filtered at a time, so that they stay in the cache.
+#: Columns of an axis that are filtered at a time, so they stay in the cache.
 _COLUMNS = 16
 
 

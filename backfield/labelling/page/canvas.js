@@ -1,6 +1,6 @@
 // The canvas: zoom, pan, pointers. A view survives everything but another image.
 
-// Where an image of some length begins so that it fills the room, as near to a wish as can be; a short one is centred.
+// Where an image of a given length starts to fill the room, as close to the wish as possible; a short one is centred.
 function inside(wish, room, length) {
   return length <= room ? (room - length) / 2 : Math.min(0, Math.max(room - length, wish));
 }

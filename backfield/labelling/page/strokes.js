@@ -1,4 +1,4 @@
-// What strokes change in a map of labels: the rule of strokes.py, so that paint is seen before the server answers.
+// What strokes change in a map of labels: the same rule as strokes.py; paint shows before the server answers.
 export const HIDDEN = 255;
 
 // Label all pixels whose centre is at most size / 2 from the segment a-b; returns the box that may have changed.

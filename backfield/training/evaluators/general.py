@@ -100,7 +100,7 @@ class Evaluator:
 
     def n_chunks(self, planned: int, count: int) -> int:
         """Return into how many chunks ``count`` examples are cut."""
-        # Every chunk has a gradient of its own; with very many weights, writing those would cost more than the examples.
+        # Every chunk has its own gradient; with very many weights, writing those would cost more than the examples.
         return planned if self.task.n_weights < 2**16 else max(1, planned // 8)
 
     def shell(self) -> Evaluator:

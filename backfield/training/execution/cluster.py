@@ -4,7 +4,7 @@ An object (a problem) is shared: pickled once, opened on each worker that needs 
 to each worker, which computes the chunks that are at home with it and adds neighbours along the tree; what comes back are
 a few nodes per worker, which are added here. So every sum has the bytes that threads on one machine give.
 
-A worker that dies takes nothing with it: Dask runs its tasks elsewhere, where the object is opened anew.
+A worker that dies takes nothing with it: Dask runs its tasks elsewhere, where the object is opened again.
 
 Cost of a sum beyond the kernels of the slowest worker: a few messages per worker, O(weights log chunks) bytes each way,
 whatever the amount of data (``docs/scale.md``).
@@ -35,7 +35,7 @@ from backfield.training.execution.threads import N_CHUNKS, Node, chunk_bounds, j
 TIMEOUT = 15.0
 #: Seconds after which the list of workers is asked for again.
 REFRESH = 5.0
-#: Seconds for which there may be no worker at all: one that has died is restarted within a few.
+#: Seconds for which there may be no worker at all: a dead one is restarted within a few.
 PATIENCE = 60.0
 #: How often a task that failed is tried again: two threads of a new worker that import at once can stop each other.
 RETRIES = 2
@@ -118,7 +118,7 @@ class Cluster:
         return Shared(self, thing, costs.astype(np.float64), blocks)
 
     def hold(self, thing: Any) -> Any:
-        """Return a future of an object that workers open; its bytes stay with the scheduler, so that it is never lost."""
+        """Return a future of an object that workers open; its bytes stay with the scheduler, so it is never lost."""
         return self.submit(pickle.loads, pickle.dumps(thing, protocol=5))
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:

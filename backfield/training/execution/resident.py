@@ -1,9 +1,9 @@
 """Chunks of examples that keep a state from one step to the next: in threads here, or on the workers of a cluster.
 
 A chunk is made once, where its examples are. Its methods are of two kinds: ``(state, *arguments) -> answer`` asks, and
-``(state, *arguments) -> (state, answer)`` moves; answers are added along the tree, so that they have the same bytes
+``(state, *arguments) -> (state, answer)`` moves; answers are added along the tree, so they have the same bytes
 everywhere. States stay where the chunks are and are never changed in place: a worker that dies takes nothing with it, as
-Dask makes its chunks anew elsewhere and repeats what has moved them since the states were last sent out.
+Dask recreates its chunks elsewhere and repeats every step since the states were last sent out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from backfield.training.execution.cluster import Shared, clear_errors, one_thread
 from backfield.training.execution.threads import Node, chunk_bounds, join, sum_over_chunks, total
 
-#: Bytes of arguments, and steps, after which states are brought here and sent out anew: till then Dask remembers them all.
+#: Bytes of arguments, and steps, after which states are collected and sent out again; until then Dask remembers all of them.
 REMEMBERED_BYTES, REMEMBERED_STEPS = 1 << 26, 50
 
 Make = Callable[[Any, np.ndarray, Any], Any]

@@ -99,10 +99,10 @@ _blas_limit = _BlasLimit()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread, so that its sums have the same bytes everywhere.
+    """Let BLAS use one thread, so its sums have the same bytes everywhere.
 
     The number of BLAS threads is one of the process: while a fit runs in one thread, BLAS has one thread in all of them.
-    Setting and restoring it takes a tenth of a small step of sgd; inside itself it only counts, so that learners of many
+    Setting and restoring it takes a tenth of a small step of sgd; inside itself it only counts, so learners of many
     small steps enter it once.
     """
     _blas_limit.enter()

@@ -164,9 +164,9 @@ NAN = np.where(np.arange(12).reshape(3, 4) == 5, np.nan, 1.0)
         (each("X", np.zeros((3, 2)), np.zeros((2, 1))) | each("y", np.zeros(3, int), np.zeros(2, int)), "1 features"),
         ({"X": np.zeros((5, 2)), "y": np.zeros(5, int), "lengths": [2, 4]}, "cut 6 rows"),
         ({"X": np.zeros((5, 2)), "y": np.zeros(4, int), "lengths": [2, 3]}, "y has shape"),
-        ({"X": np.zeros((5, 2)), "y": np.zeros(5, int), "lengths": [0.5]}, "whole numbers"),
+        ({"X": np.zeros((5, 2)), "y": np.zeros(5, int), "lengths": [0.5]}, "integers"),
         ({"X": np.zeros((2, 3, 2))}, "no key 'y'"),
-        ({"X": np.zeros((2, 3, 2))} | each("y", np.zeros(3, int), np.array(["a", "b", "c"])), "texts in others"),
+        ({"X": np.zeros((2, 3, 2))} | each("y", np.zeros(3, int), np.array(["a", "b", "c"])), "strings in others"),
         ({"images_0": np.zeros((3, 4)), "images_2": np.zeros((3, 4))}, "it needs images, or images_0 .. images_1"),
         ({"X_0": np.zeros((3, 4)), "lengths": np.array([3])}, "one array per chain already"),
         ({"X": np.zeros((2, 3, 2)), "X_0": np.zeros((3, 2))}, "it needs X, or X_0"),
@@ -221,7 +221,7 @@ def test_sizes_that_an_npz_declares_are_limited(tmp_path, monkeypatch):
     monkeypatch.setenv("BACKFIELD_MAX_BYTES", "2000000")
     assert read_npz(tmp_path / "a.npz", with_labels=False).inputs[0].shape == (1000, 1000, 1)
     monkeypatch.setenv("BACKFIELD_MAX_BYTES", "many")
-    with pytest.raises(InputError, match="BACKFIELD_MAX_BYTES must be a whole number"):
+    with pytest.raises(InputError, match="BACKFIELD_MAX_BYTES must be an integer"):
         read_npz(tmp_path / "a.npz")
 
 
@@ -287,7 +287,7 @@ def test_labels_must_tell_something_apart(tmp_path):
         check_labels(three, n_labels=2)
     with pytest.raises(InputError, match="seen in training"):
         check_classes(three, np.array([0, 1]))
-    with pytest.raises(InputError, match="texts and numbers"):
+    with pytest.raises(InputError, match="strings and numbers"):
         check_classes(three, np.array(["a", "b"]))
 
 

@@ -62,15 +62,15 @@ def test_three_formats_hold_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 1: no JSON"),
+        ("{", "line 1: invalid JSON"),
         ("[]", "an object with nodes and edges"),
         ('{"nodes": [[1], [2]], "edges": [[0, 2]]}', r"edges join nodes 0 \.\. 1, received 0 \.\. 2"),
         ('{"nodes": [[1], [2]], "edges": [[1, 1]]}', "joins node 1 to itself"),
         ('{"nodes": [[1], [2, 3]], "edges": []}', "rectangular"),
         ('{"nodes": [["a"]], "edges": []}', "must hold numbers"),
-        ('{"nodes": [[1], [2]], "edges": [[0, 1]], "labels": [0]}', "labels must be 2 whole numbers"),
+        ('{"nodes": [[1], [2]], "edges": [[0, 1]], "labels": [0]}', "labels must be 2 integers"),
         ('{"nodes": [[1], [2]], "edges": [[0, 1]], "edge_features": [[1], [2]]}', r"shape \(1, D\)"),
-        ('{"nodes": [[1], [1e999]], "edges": [[0, 1]]}', "row 1, column 0|no JSON"),
+        ('{"nodes": [[1], [1e999]], "edges": [[0, 1]]}', "row 1, column 0|invalid JSON"),
     ],
 )
 def test_bad_lines_are_refused(tmp_path, line, message):
@@ -85,7 +85,7 @@ def test_bad_lines_are_refused(tmp_path, line, message):
         ("<graphml", "well-formed"),
         ("<graphml></graphml>", "holds no graph"),
         ("<graphml><graph><node id='a'/></graph></graphml>", "declared as a number"),
-        ("<graphml><graph><edge source='a' target='b'/></graph></graphml>", "which is no node"),
+        ("<graphml><graph><edge source='a' target='b'/></graph></graphml>", "which is not a node"),
         ("<!DOCTYPE x [<!ENTITY e 'a'>]><graphml/>", "entity"),
     ],
 )
