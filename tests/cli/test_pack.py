@@ -88,7 +88,7 @@ def test_predictions_are_written_as_they_come_and_gone_on_with(call, folder, tmp
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in (tmp_path / "whole").iterdir())
     (out / ".predicting.json").write_text("{}")
     code, _, err = call("predict", model, folder, "-o", out, "--resume")
-    assert code == 2 and "of another model or other data" in one_line(err)
+    assert code == 2 and "from another model or other data" in one_line(err)
 
 
 def test_column_files(call, tmp_path):

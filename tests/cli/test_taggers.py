@@ -84,7 +84,7 @@ def test_template_and_options_of_sequences(run, tmp_path):
         ("a.jsonl", '{"tokens": ["a"], "labels": []}', "1 tokens and 0 labels"),
         ("a.jsonl", "[1]", "must be an object"),
         ("a.jsonl", '{"tokens": ["a"', "is not JSON"),
-        ("a.jsonl", '{"words": [1], "tags": ["O"]}', "a token is a text"),
+        ("a.jsonl", '{"words": [1], "tags": ["O"]}', "a token is a string"),
         ("a.jsonl", '{"tags": ["O"]}', "needs a list 'tokens'"),
         ("a.conllu", "1\ta\tb", "3 columns, 10"),
         ("a.conllu", "x\ta\tb", "the number of the word"),

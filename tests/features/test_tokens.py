@@ -39,7 +39,7 @@ def test_templates_of_crfpp_and_wapiti():
     ("text", "match"),
     [
         ("", "no line that starts with U"),
-        ("U00:%x[0,0]\nB01:%x[0,0]", "line 2.*joins observations to transitions"),
+        ("U00:%x[0,0]\nB01:%x[0,0]", "line 2.*combines observations with transitions"),
         ("X00:%x[0,0]", "starts neither with U nor with B"),
         ("U00:%x[0]", "a % that is not a macro"),
         ("U00:%t[0,0]", "must be %x"),

@@ -242,7 +242,7 @@ def test_full_disk_at_the_start(size, tmp_path):
 
 
 def test_full_disk_later(tmp_path):
-    """The fit goes on with a warning; the old checkpoint is whole and can be resumed."""
+    """The fit continues with a warning; the old checkpoint is whole and can be resumed."""
     path = tmp_path / "fit.ckpt"
     learner = LEARNERS["lbfgs"]
     whole = learner.fit(Logistic(), START)

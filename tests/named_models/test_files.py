@@ -174,10 +174,10 @@ def test_hostile_sizes(tmp_path):
         Model.read(write(tmp_path, GOOD.replace("[ 2 ]", "[ 999999999 ]")))
     path = tmp_path / "bad.bif.gz"
     path.write_bytes(gzip.compress(GOOD.encode())[:-20])
-    with pytest.raises(bf.InputError, match="no complete gzip file"):
+    with pytest.raises(bf.InputError, match="not a complete gzip file"):
         Model.read(path)
     path.write_bytes(b"network")
-    with pytest.raises(bf.InputError, match="no complete gzip file"):
+    with pytest.raises(bf.InputError, match="not a complete gzip file"):
         Model.read(path)
 
 

@@ -121,7 +121,7 @@ def test_refusals():
     for loss in ("pseudo_marginal", "maximum_marginal"):
         with pytest.raises(bf.InputError, match=f"{loss} needs inference="):
             bf.value_and_gradient(theta, labels, loss=loss)
-        with pytest.raises(bf.InputError, match=f"{loss} has a gradient of its own; perturbation does not apply"):
+        with pytest.raises(bf.InputError, match=f"{loss} computes its own gradient, so perturbation does not apply"):
             bf.value_and_gradient(theta, labels, loss=loss, inference="loopy_bp", gradient="perturbation")
     for loss in ("pseudo_marginal", "saddle_point", "contrastive_divergence"):
         with pytest.raises(bf.InputError, match=f"{loss} takes no weights per variable"):

@@ -155,7 +155,7 @@ def test_refusals():
     for loss in ("pseudolikelihood", "piecewise"):
         with pytest.raises(bf.InputError, match=f"{loss} takes one label per variable or -1, not sets; use a logistic loss"):
             value_of(theta, allowed, loss)
-        with pytest.raises(bf.InputError, match=f"{loss} has a gradient of its own; implicit does not apply"):
+        with pytest.raises(bf.InputError, match=f"{loss} computes its own gradient, so implicit does not apply"):
             value_of(theta, labels, loss, gradient="implicit")
     with pytest.raises(bf.InputError, match="takes weights for patch=1 only"):
         value_of(theta, labels, "pseudolikelihood(patch=2)", weights=np.ones(len(labels)))

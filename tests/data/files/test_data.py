@@ -279,7 +279,7 @@ def test_labels_must_tell_something_apart(tmp_path):
     with pytest.raises(InputError, match="all labels are hidden"):
         check_labels(read_data(image_folder(tmp_path / "hidden", [(255, 255)])))
     zero = read_data(image_folder(tmp_path / "zero", [(0, 255)]))
-    with pytest.raises(InputError, match="for masks of 0 and 255 say --positive 255"):
+    with pytest.raises(InputError, match="for masks of 0 and 255 use --positive 255"):
         check_labels(zero)
     check_labels(zero, n_labels=2)
     three = read_data(image_folder(tmp_path / "three", [(0, 1), (2, 1)]))

@@ -82,7 +82,7 @@ def test_bad_lines_are_refused(tmp_path, line, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<graphml", "well-formed"),
+        ("<graphml", "malformed XML"),
         ("<graphml></graphml>", "holds no graph"),
         ("<graphml><graph><node id='a'/></graph></graphml>", "declared as a number"),
         ("<graphml><graph><edge source='a' target='b'/></graph></graphml>", "which is not a node"),
