@@ -68,7 +68,10 @@ def gradient_frame(theta: bf.Potentials, mask: np.ndarray, t: int) -> Image.Imag
     labels[middle] = mask.ravel()[middle]
     _, d_theta = bf.value_and_gradient(theta, labels, loss="univariate_logistic", inference=inference)
     figure, axes = pyplot.subplots(1, 2, figsize=(7.2, 3.3), layout="constrained")
-    titles = ("forward: the marginals that one\npixel's evidence changes", "backward: the evidence that one\npixel's loss asks for")
+    titles = (
+        "forward: the marginals that one\npixel's evidence changes",
+        "backward: the evidence that one\npixel's loss asks for",
+    )
     for ax, values, title in zip(axes, (forward, d_theta.unary[:, 1]), titles, strict=True):
         shown = np.log10(np.abs(values).reshape(SIZE, SIZE) + 1e-30)
         cut = slice(SIZE // 2 - 16, SIZE // 2 + 17)

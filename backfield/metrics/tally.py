@@ -201,7 +201,7 @@ class Tally:
             p = np.asarray(probabilities)
             if p.shape != (*np.shape(truth), len(self.classes)):
                 needed = (*np.shape(truth), len(self.classes))
-                raise InputError(f"probabilities must have shape {needed}, one per label and class, got {p.shape}.")
+                raise InputError(f"probabilities must have shape {needed}, one per label and class, received {p.shape}.")
             p = p.reshape(-1, len(self.classes))[known]
             bins = weight * _bins(p, y)
             self._bins += bins
