@@ -57,7 +57,7 @@ def sweep_frame(crf: Any, image: np.ndarray, mask: np.ndarray, t: int) -> Image.
 
 
 def gradient_frame(theta: bf.Potentials, mask: np.ndarray, t: int) -> Image.Image:
-    """Return how far the evidence of one pixel reaches forward, and how far the loss of one reaches back, in ``t`` sweeps."""
+    """Return how far the evidence of one pixel reaches forward and the loss of one reaches back in ``t`` sweeps."""
     middle = SIZE // 2 * SIZE + SIZE // 2
     inference = f"tree_reweighted(n_iter={t})"
     moved = theta.unary.copy()

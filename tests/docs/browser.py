@@ -40,7 +40,8 @@ FAULTS = """() => {
     if (!plain && code.textContent.trim() && !code.querySelector('span[class]'))
       faults.push('not highlighted: ' + code.textContent.trim().slice(0, 60));
   }
-  for (const m of document.querySelectorAll('mtext')) if (m.textContent.includes('\\\\')) faults.push('formula: ' + m.textContent);
+  for (const text of document.querySelectorAll('mtext'))
+    if (text.textContent.includes('\\\\')) faults.push('formula: ' + text.textContent);
   return faults;
 }"""
 
