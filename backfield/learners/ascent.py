@@ -12,6 +12,7 @@ vanishes. What it returns is ``keep``:
     votes    the mean of all parameters, each with as many votes as it has training labels right (the voted perceptron)
     last     the last ones
 
+Directions that are drawn (``contrastive_divergence``) have fresh noise in each iteration, by the seed and its number.
 The trace holds errors and truncated couplings of each iteration, and w and g themselves where they are few ([K05] Fig. 1).
 Cost per iteration: one evaluation, and a pass over the last ``window`` parameters.
 """
@@ -26,8 +27,9 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, project, whole
-from backfield.training.protocols import Evaluation, Minimisable
+from backfield.learners._projection import Projection, check_name, projection_of
+from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, step_seed, whole
+from backfield.training.protocols import Evaluation, HasExamples, Minimisable
 
 KEEP = ("fewest", "votes", "last")
 #: The trace holds w and g themselves up to so many weights.
@@ -56,6 +58,8 @@ class Ascent(Learner, name="ascent"):
         Iterations of a loop at the least; with validation, rows without a new lowest value after which the fit stops.
     window
         Parameters among which a loop is looked for.
+    projection
+        "supermodular": after each step to the nearest weights whose models minimum cuts solve. None: as they come.
     """
 
     max_iter: int = 500
@@ -66,6 +70,7 @@ class Ascent(Learner, name="ascent"):
     closeness: float = 0.1
     patience: int = 30
     window: int = 200
+    projection: str | None = None
 
     def __post_init__(self) -> None:
         for key, least in (("max_iter", 0), ("cycles", 0), ("patience", 1), ("window", 2)):
@@ -75,26 +80,32 @@ class Ascent(Learner, name="ascent"):
         number(self.name, "tol", self.tol, 0)
         if self.keep not in KEEP:
             raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; received {self.keep!r}.")
+        check_name(self.name, self.projection)
+
+    def needs(self) -> tuple[type, ...]:
+        """Return what the projection needs."""
+        return (HasExamples,) if self.projection is not None else ()
 
     def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
-        state = AscentState(project(problem, w)) if restored is None else AscentState.unpack(*restored)
+        project = projection_of(self.name, self.projection, problem)
+        state = AscentState(project(w)) if restored is None else AscentState.unpack(*restored)
         if restored is None:
             run.mark(state)
         while True:
-            seen = problem.value_and_gradient(state.w, None, run.seed)
+            seen = problem.value_and_gradient(state.w, None, step_seed(run.seed, state.iteration))
             if not np.isfinite(seen.gradient).all():
                 raise InputError(f"ascent: the direction is not finite at iteration {state.iteration}; reduce step_size.")
             after = self._judged(state, seen, problem)
             row = _row(after, seen, 0.0 if state.iteration == 0 else self.step_size, problem)
-            stop = run.record(self._answer(after), row, self._moved(after, seen, problem), self.max_iter)
+            stop = run.record(self._answer(after), row, self._moved(after, seen, project), self.max_iter)
             ending = self._ending(after, seen, stop)
             if ending is not None:
                 return ending
-            state = self._moved(after, seen, problem)
+            state = self._moved(after, seen, project)
 
-    def _moved(self, state: AscentState, seen: Evaluation, problem: Minimisable) -> AscentState:
-        w = project(problem, state.w - self.step_size * np.asarray(seen.gradient, dtype=np.float64))
+    def _moved(self, state: AscentState, seen: Evaluation, project: Projection) -> AscentState:
+        w = project(state.w - self.step_size * np.asarray(seen.gradient, dtype=np.float64))
         return dataclasses.replace(state, w=w, iteration=state.iteration + 1)
 
     def _judged(self, state: AscentState, seen: Evaluation, problem: Minimisable) -> AscentState:

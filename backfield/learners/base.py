@@ -435,3 +435,9 @@ def norm(a: np.ndarray) -> float:
 def project(problem: Minimisable, w: np.ndarray) -> np.ndarray:
     """Return the nearest weights that the problem allows."""
     return np.asarray(problem.projection(w), dtype=np.float64) if isinstance(problem, HasProjection) else w
+
+
+def step_seed(seed: int, t: int) -> int:
+    """Return the seed of step ``t``: reproducible, and another one for each step and seed."""
+    # 62 bits: an example may add its number and still fit into an int64.
+    return int(np.random.SeedSequence((seed, t)).generate_state(1, np.uint64)[0] >> np.uint64(2))

@@ -21,7 +21,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.learners._projection import Projection, check_name, projection_of
-from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, whole
+from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, step_seed, whole
 from backfield.training.execution import one_blas_thread
 from backfield.training.protocols import Evaluation, HasExamples, Minimisable
 
@@ -287,9 +287,3 @@ class SGDProgress(NamedTuple):
 _ARRAYS = ("velocity", "square", "mean")
 _COUNTS = ("t", "averaged", "average_from")
 _OWN = ("epoch", "position", "value", "errors", "sweeps")
-
-
-def step_seed(seed: int, t: int) -> int:
-    """Return the seed of step ``t``: reproducible, and another one for each step and seed."""
-    # 62 bits: an example may add its number and still fit into an int64.
-    return int(np.random.SeedSequence((seed, t)).generate_state(1, np.uint64)[0] >> np.uint64(2))

@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, project, whole
-from backfield.learners.sgd import step_seed
+from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, project, step_seed, whole
 from backfield.training.protocols import Evaluation, HasHessianVector
 
 

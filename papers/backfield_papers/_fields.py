@@ -26,7 +26,11 @@ TILES = 4
 #: Learning methods of Table 1: loss, learner and start.
 LEARNING: dict[str, dict[str, Any]] = {
     "PMA": {"loss": "pseudo_marginal", "learner": "ascent(max_iter=1000, keep='last', cycles=0)"},
-    "SPA": {"loss": f"saddle_point(solver='{CUT}')", "learner": "ascent(max_iter=400)", "start": "zero"},
+    "SPA": {
+        "loss": f"saddle_point(solver='{CUT}')",
+        "learner": "ascent(max_iter=400, projection='supermodular')",
+        "start": "zero",
+    },
     "MMA": {"loss": "maximum_marginal(stable=3)", "learner": "ascent(max_iter=400)", "start": "zero"},
     "PL": {"loss": "pseudolikelihood", "learner": "lbfgs"},
     "penalised PL": {"loss": "pseudolikelihood", "learner": "lbfgs", "l2": {"unary": 0.0, "pairwise": 0.01}},

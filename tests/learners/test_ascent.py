@@ -115,3 +115,74 @@ def test_bp_stops_when_the_ranking_is_stable():
     full, stable = (crf.fit([sample], [y]).trace_ for crf in fits)
     assert sum(row["sweeps"] for row in stable) < 0.3 * sum(row["sweeps"] for row in full)
     assert [row["error"] for row in stable] == [row["error"] for row in full]
+
+
+def shapes_field(**changes):
+    """Return a small field with contrast on its edges, and noisy images of discs."""
+    rng = np.random.default_rng(0)
+    graph = bf.Graph.grid(9, 9, labels=2)
+    rows, columns = np.indices((9, 9))
+    X, y = [], []
+    for k in range(3):
+        mask = ((rows - 4) ** 2 + (columns - 3 - k) ** 2 < 8).astype(np.int64)
+        image = mask + rng.normal(0, 0.6, mask.shape)
+        contrast = np.concatenate([np.abs(np.diff(image, axis=1)).ravel(), np.abs(np.diff(image, axis=0)).ravel()])
+        X.append(bf.Sample(graph, image.reshape(-1, 1), contrast[:, None]))
+        y.append(mask.ravel())
+    shared = {
+        "unary": "plus_minus",
+        "pairwise": "plus_minus",
+        "inference": "loopy_bp",
+        "gradient": None,
+        "l2": 0.0,
+        "start": "zero",
+    }
+    return bf.GraphCRF(**{**shared, **changes}), X, y
+
+
+def test_contrastive_divergence_draws_fresh_noise_in_each_iteration():
+    crf, X, y = shapes_field(loss="contrastive_divergence", learner="ascent(max_iter=1, step_size=1e-12, keep='last')")
+    trace = crf.fit(X, y).trace_
+    assert trace[0]["gradient"] != trace[1]["gradient"]  # the weights are the same to twelve digits
+    again = crf.fit(X, y).trace_
+    assert [row["gradient"] for row in again] == [row["gradient"] for row in trace]
+
+
+@pytest.mark.parametrize("step_size", [0.5, 20.0])
+def test_projected_models_have_no_repulsive_coupling(step_size):
+    loss = "saddle_point(solver='graph_cut(truncate=True)')"
+    learner = f"ascent(max_iter=30, cycles=0, step_size={step_size}, projection='supermodular')"
+    crf, X, y = shapes_field(loss=loss, learner=learner)
+    assert all(row["truncated"] == 0 for row in crf.fit(X, y).trace_)
+    crf.set_params(learner=learner.replace(", projection='supermodular'", "")).fit(X, y)
+    if step_size == 20.0:
+        assert any(row["truncated"] for row in crf.trace_)  # the projection had something to do
+
+
+def test_the_projection_is_the_nearest_point_of_the_cone():
+    from backfield.learners._projection import _into_cone
+
+    rng = np.random.default_rng(1)
+    corners = np.array([[0.2, 1.0], [3.0, 1.0]])
+    for w in rng.normal(size=(200, 2)) * 3:
+        found = _into_cone(corners, w)
+        assert (corners @ found >= 0).all()
+        inside = np.abs(rng.normal(size=(50, 2))) @ np.linalg.inv(corners).T  # points of the cone
+        assert (np.linalg.norm(inside - w, axis=1) >= np.linalg.norm(found - w) - 1e-5).all()
+    assert not _into_cone(np.array([[1.0], [-1.0]]), np.array([2.0])).any()
+
+
+@pytest.mark.parametrize("loss", ["saddle_point(solver='graph_cut(truncate=True)')", "maximum_marginal"])
+def test_lemma_1_errors_bound_the_direction(loss):
+    """[K05] Lemma 1: |J(theta)| <= (R + 2 Q d) N_E, with the errors of the inference that the direction uses."""
+    crf, X, y = shapes_field(loss=loss, learner="ascent(max_iter=40, step_size=2.0, cycles=0)")
+    crf.fit(X, y)
+    size = max(np.linalg.norm(np.r_[1.0, row]) for sample in X for row in sample.node_features)
+    pair = max(np.linalg.norm(np.r_[1.0, row]) for sample in X for row in sample.factor_features)
+    bound = size + 2 * pair * 4  # each pair counts once here, so that 2 Q d is generous
+    checked = 0
+    for row in crf.trace_:
+        gradient = np.array(row["gradient"])
+        assert np.linalg.norm(gradient[:2]) + np.linalg.norm(gradient[2:]) <= bound * row["error"] + 1e-12
+        checked += row["error"] > 0
+    assert checked > 10
