@@ -5,8 +5,9 @@
 
 from backfield.training.evaluators.general import Evaluator, General, Independent, Sum, Task
 from backfield.training.evaluators.stacked import Stacked
+from backfield.training.evaluators.tagger import Tagger
 
 #: The last one takes every task with factors.
-EVALUATORS: tuple[type[Evaluator], ...] = (Independent, Stacked, General)
+EVALUATORS: tuple[type[Evaluator], ...] = (Independent, Tagger, Stacked, General)
 
-__all__ = ["EVALUATORS", "Evaluator", "General", "Independent", "Stacked", "Sum", "Task"]
+__all__ = ["EVALUATORS", "Evaluator", "General", "Independent", "Stacked", "Sum", "Tagger", "Task"]

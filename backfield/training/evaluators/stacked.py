@@ -39,7 +39,7 @@ class Stacked(General):
         longest = max(task.examples, key=lambda example: example.graph.n_variables)
         theta = layout.theta(layout.start(), longest, task.dtype)
         tied = (theta.shared or tied_order_two(theta)) is not None and task.objective.supports(theta, task.setting)
-        return tied and all(_is_stackable(example, task.objective.needs_inference) for example in task.examples)
+        return tied and all(is_stackable(example, task.objective.needs_inference) for example in task.examples)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "kept": {}}
@@ -66,7 +66,7 @@ class Stacked(General):
         return self.kept[key]
 
 
-def _is_stackable(example: Example, hidden: bool) -> bool:
+def is_stackable(example: Example, hidden: bool) -> bool:
     """Whether an example counts as any other and nothing is conditioned on; labels may be ``hidden``, or all are known."""
     target = example.target
     if target is None or target.observed is not None or target.weights is not None or example.weight != 1.0:

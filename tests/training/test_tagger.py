@@ -1,0 +1,82 @@
+"""The evaluator of taggers computes what the general one does."""
+
+import numpy as np
+import pytest
+
+import backfield as bf
+from backfield.training.evaluators import General, Stacked, Tagger
+
+LABELS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+
+
+def sentences(rng, n=40, values=False):
+    """Return named features, some with every label and some with one, and labels that keep BIO."""
+    X, Y = [], []
+    for _ in range(n):
+        tags, features = [], []
+        for t in range(rng.integers(1, 9)):
+            inside = [tags[-1].replace("B-", "I-")] * 3 if t and tags[-1] != "O" else []
+            tags.append(str(rng.choice(["O", "B-X", "B-Y", *inside])))
+            names = ["bias", f"tag={tags[-1]}", *(f"w{k}" for k in rng.integers(0, 60, 4))]
+            features.append({name: round(rng.normal(), 2) if values else 1.0 for name in names})
+        X.append(features)
+        Y.append(tags)
+    return X, Y
+
+
+def problems(X, Y, **params):
+    crf = bf.ChainCRF(unary="observed_linear", fit_intercept=False, l2=0.01, learner="lbfgs(max_iter=1)", **params).fit(X, Y)
+    fast, general = crf.problem(X, Y), crf.problem(X, Y)
+    general.evaluator = General(general.task)
+    return fast, general
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("constraints", [None, "BIO"])
+@pytest.mark.parametrize("size", [0.3, 3.0, 60.0, 1e3])
+def test_equals_the_general_evaluator(values, constraints, size):
+    rng = np.random.default_rng(0)
+    fast, general = problems(*sentences(rng, values=values), constraints=constraints)
+    assert type(fast.evaluator) is Tagger
+    w = size * rng.normal(size=fast.n_weights)  # 1e3: potentials that only logarithms are safe for
+    for batch in (None, np.array([3, 0, 17]), np.arange(9)):
+        a, b = fast.value_and_gradient(w, batch), general.value_and_gradient(w, batch)
+        assert a.value == pytest.approx(b.value, rel=1e-11) and a.errors == b.errors
+        np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-11 * max(1, size))
+
+
+def test_blocks_are_cut_anywhere_and_threads_change_nothing(monkeypatch):
+    monkeypatch.setattr("backfield.training.evaluators.tagger._POSITIONS", 7)
+    rng = np.random.default_rng(1)
+    X, Y = sentences(rng, n=90)
+    fast, general = problems(X, Y)
+    w = rng.normal(size=fast.n_weights)
+    a, b = fast.value_and_gradient(w), general.value_and_gradient(w)
+    assert sum(map(len, fast.evaluator.kept.values())) > 20
+    np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-12)
+    other, _ = problems(X, Y, n_jobs=3)
+    assert other.value_and_gradient(w).gradient.tobytes() == a.gradient.tobytes()
+
+
+def test_weights_that_are_not_finite_are_too_long_a_step():
+    fast, _ = problems(*sentences(np.random.default_rng(2)))
+    for bad in (np.nan, np.inf, 1e308):
+        assert fast.value_and_gradient(np.full(fast.n_weights, bad)).value == np.inf
+
+
+@pytest.mark.parametrize("change", ["hidden", "sets", "float32", "margin", "weights", "order"])
+def test_other_models_go_elsewhere(change):
+    X, Y = sentences(np.random.default_rng(3))
+    if change == "hidden":
+        Y[0][0] = ""
+    if change == "sets":
+        Y[0] = [{"O", "B-X"}] * len(Y[0])
+    params = {"float32": {"dtype": "float32"}, "margin": {"loss": "max_margin"}, "order": {"order": 2}}.get(change, {})
+    crf = bf.ChainCRF(unary="observed_linear", fit_intercept=False, learner="lbfgs(max_iter=1)", **params)
+    if change == "weights":
+        found = crf.fit(X, Y, sample_weight=np.linspace(1, 2, len(X))).weights_
+        assert np.isfinite(found).all()
+    elif change == "margin":
+        assert type(crf.set_params(learner="sgd(epochs=1)").fit(X, Y).problem(X, Y).evaluator) in (General, Stacked)
+    else:
+        assert type(crf.fit(X, Y).problem(X, Y).evaluator) is Stacked
