@@ -20,7 +20,7 @@ from backfield.estimators._settings import Settings, part_of
 from backfield.graph.labeling import as_labeling
 from backfield.learners import Learner
 from backfield.training.examples import Example
-from backfield.training.problem import Problem
+from backfield.training.problem import Problem, n_labelled
 from backfield.training.weights import WeightLayout
 
 #: Parts of which one is held out.
@@ -157,7 +157,7 @@ def _split(problem: Problem, seed: int) -> _Split | None:
         if any(half is None for half in halves):
             return None
         parts = [[half[side] for half in halves if half is not None] for side in (0, 1)]
-        counts = [[example.n_labelled for example in part] for part in parts]
+        counts = [[n_labelled(example) for example in part] for part in parts]
     if not sum(counts[0]) or not sum(counts[1]):
         return None
     return _Split(parts[0], counts[0], parts[1], counts[1])

@@ -52,7 +52,7 @@ def grid(rows: Any, columns: Any = None, labels: Any = None, neighbours: Any = N
         raise InputError(f"a grid takes neighbours or offsets, received both, {neighbours!r} and {offsets!r}.")
     chosen = neighbourhood(len(shape), neighbours) if offsets is None else checked_offsets(len(shape), offsets)
     lattice = Lattice(shape, chosen)
-    return Graph._from_lattice(lattice, _counts(2 if labels is None else labels, lattice.n_variables))
+    return Graph.of_lattice(lattice, _counts(2 if labels is None else labels, lattice.n_variables))
 
 
 def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequence[int] = 2) -> Graph:

@@ -136,10 +136,11 @@ class Graph:
         return cls._from_arrays(counts, ptr, flat)
 
     @classmethod
-    def _from_lattice(cls, lattice: Lattice, labels: np.ndarray) -> Graph:
-        """Build a grid, whose scopes are written out only when somebody asks for them."""
+    def of_lattice(cls, lattice: Lattice, labels: int | np.ndarray) -> Graph:
+        """Return a grid of variables with so many labels each; scopes are written out only when somebody asks."""
         graph = cls.__new__(cls)
-        graph.labels = labels
+        each = labels if isinstance(labels, np.ndarray) else _label_counts([labels])
+        graph.labels = np.broadcast_to(each, lattice.n_variables)
         graph.lattice = lattice
         graph.n_factors = sum(lattice.sizes)
         graph._group_sizes = tuple(zip(lattice.names, lattice.sizes, strict=True))

@@ -54,6 +54,17 @@ class Target:
     sizes: np.ndarray | None = None  # (n,) where the weights are those of :func:`balanced`
     _known: list[Evidence | None] = field(default_factory=list, init=False, repr=False)
 
+    def n_labelled(self, graph: Graph) -> int:
+        """Return the number of variables about which something is known."""
+        labeling = self.labeling
+        if labeling.soft is not None:
+            given = np.add.reduceat(labeling.soft, graph.layout.var_ptr[:-1]) > 0
+            return int((given | labeling.known).sum())
+        if not labeling.has_sets:
+            return int((labeling.labels >= 0).sum())
+        count = np.add.reduceat(labeling.allowed.astype(np.int64), graph.layout.var_ptr[:-1])
+        return int((count < graph.labels).sum())
+
     def known(self, graph: Graph) -> Evidence | None:
         """Return observed inputs and known labels together, None where there are none; learners ask at every step."""
         if not self._known:

@@ -6,5 +6,5 @@ from backfield.structures.base import Structure as Structure
 from backfield.structures.chain import Chain as Chain
 from backfield.structures.dense import Dense as Dense
 from backfield.structures.graph import AnyGraph as AnyGraph
-from backfield.structures.grid import Grid as Grid
-from backfield.structures.volume import Volume as Volume
+from backfield.structures.lattice import Grid as Grid
+from backfield.structures.lattice import Volume as Volume

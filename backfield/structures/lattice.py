@@ -1,4 +1,4 @@
-"""What images and volumes share: variables on a grid, each joined to its neighbours.
+"""Images and volumes: pixels or voxels on a grid, each joined to its neighbours.
 
 Without ``spacing`` each offset has its own weights. With it all offsets share one set of weights, which multiplies the
 inverse distance of the two variables, in units of the shortest: theta = T_0 + T_1 / d. ``contrast`` adds the feature
@@ -14,9 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.constraints import check, flag
+from backfield.data.codecs import Codec, GridCodec
+from backfield.data.format import Format
+from backfield.data.kinds import ArrayFile, ImageArrays, ImageFolder
+from backfield.data.samples import GridSample
+from backfield.data.stack_folder import StackFolder
+from backfield.data.windows import Window, read_window
 from backfield.errors import InputError
 from backfield.graph import Graph
-from backfield.graph.lattice import Lattice, Offset, checked_offsets, inside, neighbourhood
+from backfield.graph.lattice import Lattice, Offset, axes, checked_offsets, inside, neighbourhood
 from backfield.registry import plain
 from backfield.structures.base import Instance, Structure
 
@@ -74,7 +80,7 @@ class Gridded(Structure):
 
     def graph(self, sample: Instance, n_labels: int) -> Graph:
         """Return the grid."""
-        return Graph.grid(sample.shape, n_labels, offsets=self.steps)
+        return Graph.of_lattice(Lattice(sample.shape, self.steps), n_labels)
 
     def _array(self, x: Any) -> np.ndarray:
         try:
@@ -118,6 +124,64 @@ class Gridded(Structure):
         return out
 
 
+@dataclass(frozen=True, repr=False)
+class Grid(Gridded, name="grid"):
+    """Images: (H, W, F) arrays or :class:`GridSample` s; edges of each direction have their own weights."""
+
+    neighbours: Any = 4
+
+    n_axes: ClassVar[int] = 2
+    form: ClassVar[str] = "(H, W, F)"
+    unit: ClassVar[tuple[str, str]] = ("image", "pixel")
+    codec: ClassVar[Codec] = GridCodec()
+    files: ClassVar[tuple[Format, ...]] = (ImageFolder(), ImageArrays(), StackFolder(2))
+
+    def holds(self, x: Any, y: Any = None) -> bool:
+        """Whether x is an image: three axes, or labels with two."""
+        mask = y is not None and np.ndim(y) == 2 and np.asarray(y).dtype != bool
+        return isinstance(x, GridSample) or np.ndim(x) == 3 or mask
+
+    def sample(self, x: Any, names: dict[str, int] | None = None) -> Instance:
+        """Return the instance of an image."""
+        if not isinstance(x, GridSample):
+            return super().sample(x, names)
+        if self.steps != axes(2):
+            raise InputError("a GridSample has features of horizontal and vertical edges; it needs a grid of 4 neighbours.")
+        array = self._array(x.features)
+        return self._instance(array, _edge_features(np.asarray(x.horizontal), np.asarray(x.vertical), *array.shape[:2]))
+
+    def extent(self, x: Any) -> tuple[int, ...]:
+        """Return (H, W)."""
+        return super().extent(x.features if isinstance(x, GridSample) else x)
+
+    def cut(self, x: Any, window: Window) -> Any:
+        """Return a window of an image, with the edges inside of it."""
+        if not isinstance(x, GridSample):
+            return super().cut(x, window)
+        rows, columns = window
+        across = rows, slice(columns.start, columns.stop - 1)
+        down = slice(rows.start, rows.stop - 1), columns
+        parts = (x.features, window), (x.horizontal, across), (x.vertical, down)
+        return GridSample(*(read_window(*each) for each in parts))
+
+
+@dataclass(frozen=True, repr=False)
+class Volume(Gridded, name="volume"):
+    """Volumes: (D, H, W, F) arrays, labels (D, H, W); 6, 18 or 26 neighbours, or offsets."""
+
+    neighbours: Any = 6
+
+    n_axes: ClassVar[int] = 3
+    form: ClassVar[str] = "(D, H, W, F)"
+    unit: ClassVar[tuple[str, str]] = ("volume", "voxel")
+    files: ClassVar[tuple[Format, ...]] = (ArrayFile(), StackFolder(3))
+
+    def holds(self, x: Any, y: Any = None) -> bool:
+        """Whether x is a volume: four axes, or labels with three."""
+        mask = y is not None and np.ndim(y) == 3 and np.asarray(y).dtype.kind in "iu"
+        return np.ndim(x) == 4 or mask
+
+
 def _contrast(array: np.ndarray, offset: Offset) -> np.ndarray:
     """Return the Euclidean distance of the features of the two ends of each edge."""
     first, second = (array[inside(array.shape[:-1], offset, end)] for end in (0, 1))
@@ -133,3 +197,12 @@ def _checked_spacing(spacing: Any, n_axes: int) -> tuple[float, ...]:
     if array.shape != (n_axes,) or not ((array > 0) & np.isfinite(array)).all():
         raise InputError(f"spacing must be {n_axes} positive numbers, one for each axis, received {spacing!r}.")
     return tuple(plain(array))
+
+
+def _edge_features(across: np.ndarray, down: np.ndarray, height: int, width: int) -> np.ndarray:
+    for edge, shape in ((across, (height, width - 1)), (down, (height - 1, width))):
+        if edge.ndim != 3 or edge.shape[:2] != shape:
+            raise InputError(f"edge features must have shape ({shape[0]}, {shape[1]}, D), received {edge.shape}.")
+    if across.shape[2] != down.shape[2]:
+        raise InputError("horizontal and vertical edges must have the same number of features.")
+    return np.concatenate([edge.reshape(-1, across.shape[2]) for edge in (across, down)])

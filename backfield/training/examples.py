@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from backfield.graph import Graph
 from backfield.objectives import Target
 from backfield.structures.constraints import Forbidden
@@ -35,17 +33,3 @@ class Example:
     def of(self, kind: str) -> list[Rows | None]:
         """Return the rows of ``unary`` or ``factors``."""
         return {"unary": self.unary, "factors": self.factors}[kind]
-
-    @property
-    def n_labelled(self) -> int:
-        """Number of variables about which something is known."""
-        if self.target is None:
-            return 0
-        labeling = self.target.labeling
-        if labeling.soft is not None:
-            given = np.add.reduceat(labeling.soft, self.graph.layout.var_ptr[:-1]) > 0
-            return int((given | labeling.known).sum())
-        if not labeling.has_sets:
-            return int((labeling.labels >= 0).sum())
-        count = np.add.reduceat(labeling.allowed.astype(np.int64), self.graph.layout.var_ptr[:-1])
-        return int((count < self.graph.labels).sum())

@@ -55,7 +55,7 @@ def worst_plane(task: Task, number: int, w: np.ndarray) -> tuple[Plane, bool]:
     """Return the plane of the labeling that violates the margin of an example most, and whether it is the maximum."""
     example = task.examples[number]
     scale = example.weight / float(task.labelled.sum())
-    if example.n_labelled == 0 or scale == 0.0:
+    if task.labelled[number] == 0 or scale == 0.0:
         return Plane.zero(), True
     assert example.target is not None and isinstance(task.objective, MaxMargin)
     theta = task.layout.theta(w, example, task.dtype)

@@ -64,7 +64,7 @@ class Problem:
         chains: bool = False,
         coupled: bool = True,
     ) -> None:
-        counts = [example.n_labelled for example in examples] if labelled is None else labelled
+        counts = [n_labelled(example) for example in examples] if labelled is None else labelled
         task = Task(
             examples, layout, objective, _for_a_thread(setting, n_jobs), np.dtype(dtype), np.array(counts, dtype=np.int64),
             chains=chains, coupled=coupled,
@@ -275,6 +275,11 @@ def _for_a_thread(setting: Setting, n_jobs: int) -> Setting:
     whole = given.memory if isinstance(given, Truncated) else setting.memory
     share = max(1, whole // max(1, n_jobs))
     return setting._replace(gradient=Truncated(share) if isinstance(given, Truncated) else given, memory=share)
+
+
+def n_labelled(example: Example) -> int:
+    """Return the number of variables of an example about which something is known."""
+    return 0 if example.target is None else example.target.n_labelled(example.graph)
 
 
 def _chunk(evaluator: Evaluator, numbers: np.ndarray, w: np.ndarray, seed: int) -> Any:

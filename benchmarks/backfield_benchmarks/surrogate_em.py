@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import backfield
 from backfield.datasets import backgrounds
@@ -48,7 +49,7 @@ for line in sys.stdin:
 """
 
 
-def fold(data: str, n_images: int) -> tuple[list[tuple[object, ...]], list[object]]:
+def fold(data: str, n_images: int) -> tuple[list[tuple[Any, ...]], list[Any]]:
     """Return features and labels of the training images of the first fold."""
     read = backgrounds.load(data, n_images=n_images)
     pixels, edges = PixelFeatures(stride=STRIDE), EdgeFeatures(("constant", "difference"))

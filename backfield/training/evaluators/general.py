@@ -72,7 +72,7 @@ class Task:
     def ties_binary_chains(self) -> bool:
         """Whether the objective runs on one table for all edges of a chain; else a table each is cheaper for two labels."""
         group = Tied(np.array([[[0.0, 1.0], [2.0, 4.0]]]), None, True, 1, 1)
-        return self.objective.supports(Potentials.from_groups(Graph.chain(2), np.zeros(4), [group]), self.setting)
+        return self.objective.supports(Potentials.from_groups(Graph([2, 2], [(0, 1)]), np.zeros(4), [group]), self.setting)
 
     def size(self, labelled: np.ndarray) -> int:
         """Return what sums over examples are divided by: labelled variables, or examples where each has one number."""
@@ -134,7 +134,8 @@ class General(Evaluator):
         assert example.target is not None
         watch: list[Seen] = []
         with np.errstate(over="ignore", invalid="ignore"):  # learners that went astray say so themselves
-            theta = task.layout.theta(w, example, task.dtype, task.ties_binary_chains)
+            tie = example.graph.lattice is not None or task.ties_binary_chains
+            theta = task.layout.theta(w, example, task.dtype, tie)
             theta.known_finite = theta.is_finite
             if not (theta.known_finite if example.forbidden is None else _is_possible(theta)):
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
