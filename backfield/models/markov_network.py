@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.auto.descent import minimise
+from backfield.kernels.compiling import clock
 from backfield.models.build import frame
 from backfield.models.columns import as_columns, encode, states_of
 from backfield.models.model import Model
@@ -96,7 +96,7 @@ class MarkovNetwork(BaseEstimator):
             value, gradient = loss(w)
             return value + self.l2 * float(w @ w), gradient + 2 * self.l2 * w
 
-        w = minimise(penalised, np.zeros(n_weights), time.perf_counter() + self.max_seconds, tol=1e-9)
+        w = minimise(penalised, np.zeros(n_weights), clock() + self.max_seconds, tol=1e-9)
         cut = int(graph.layout.var_ptr[-1])
         self.model_ = Model.from_potentials(Potentials.from_flat(graph, w[:cut].copy(), w[cut:].copy()), self.states_)
         self.edges_ = [(names[i], names[j]) for i, j in pairs]

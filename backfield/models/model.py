@@ -314,7 +314,7 @@ class Model:
 
     @cached_property
     def _posteriors(self) -> Posteriors:
-        return Posteriors(self.theta, self._conditional)
+        return Posteriors(self.theta)
 
     def _problem(self, given: Mapping[str, Any] | None, wanted: Sequence[int], joint: bool = False) -> Problem:
         return Problem(self.theta, self._conditional, self.variables.allowed(given), wanted, joint)

@@ -29,8 +29,8 @@ from backfield.inference.exact.weighted import WeightedElimination
 
 #: A variable without P(v | parents), and one whose unary table is P(v); else the number of the factor that is it.
 NONE, UNARY = -2, -1
-#: Most entries of tables that are held at once as probabilities (1 GiB); beyond, ``exact`` works block by block.
-MAX_PRODUCTS = 2**27
+#: Most entries of cliques that are multiplied as probabilities (half a minute); beyond, ``exact`` has to say what it needs.
+MAX_PRODUCTS = 2**32
 #: Largest joint table that is written out.
 MAX_JOINT = 2**24
 

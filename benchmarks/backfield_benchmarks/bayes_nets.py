@@ -1,27 +1,34 @@
 """Every single-variable posterior of the networks of bnlearn, beside pgmpy and pyAgrum, in one run.
 
     pip install pgmpy pyagrum
-    python -m backfield_benchmarks.bayes_nets [NAME ...] [--seeds 3] [--seconds 300] [--json FILE]
+    python -m backfield_benchmarks.bayes_nets [NAME ...] [--seeds 3] [--repeats 3] [--seconds 300] [--out bayes-nets]
 
 Evidence: a tenth of the variables (at least one), with the states of a seeded sample. Ours is ``model.marginals(given)``,
-one pass for all variables, and beside it ``model.table(name, given)`` for each variable, as a new model would answer;
-pgmpy's is one ``VariableElimination.query`` for each variable, pyAgrum's one ``LazyPropagation``. All get the same tables.
-Reading is not counted, making the inference object is. The others run in child processes with limits on time and memory.
+one pass for all variables, and beside it ``model.table(name, given)`` for each variable; pgmpy's is one
+``VariableElimination.query`` for each variable, pyAgrum's one ``LazyPropagation``. All get the same tables, and all give the
+same answers: every posterior of a single variable. Reading is not counted; everything else is, planning too: ours is a
+model that knows no answers and no orders yet. Times are medians of processor seconds over repeats that take turns.
+The others run in child processes with limits on time and memory.
 """
 
 import argparse
-import json
 import multiprocessing
 import resource
 import time
 import warnings
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 
 import numpy as np
 
 from backfield.datasets import data_dir
+from backfield.graph import Graph, Potentials
 from backfield.models import Model
+from backfield_benchmarks.cells import Cells
 
 MEMORY = 8 * 2**30
+clock = time.process_time
 
 
 def evidence(model, seed):
@@ -31,30 +38,38 @@ def evidence(model, seed):
     return {str(name): next(iter(row[name])) for name in rng.choice(model.names, size=count, replace=False)}
 
 
+def new(model):
+    """Return the same model, which knows no orders and no answers yet."""
+    graph = Graph(model.theta.graph.labels, model.theta.graph.factors)
+    theta = Potentials.from_flat(graph, model.theta.unary_flat, model.theta.factors_flat)
+    return Model._make(model.variables, theta, model._conditional)
+
+
 def ours(model, given):
-    start = time.perf_counter()
+    model = new(model)
+    start = clock()
     found = model.marginals(given)
-    return time.perf_counter() - start, {name: row for name, row in found.items() if name not in given}
+    return clock() - start, {name: row for name, row in found.items() if name not in given}
 
 
 def one_by_one(model, given):
-    model = Model._make(model.variables, model.theta, model._conditional)  # it knows no answers yet
-    start = time.perf_counter()
+    model = new(model)
+    start = clock()
     found = {name: model.table(name, given).values for name in model.names if name not in given}
-    return time.perf_counter() - start, found
+    return clock() - start, found
 
 
 def pgmpy(model, given):
     from pgmpy.inference import VariableElimination
 
     network = model.to_pgmpy()
-    start = time.perf_counter()
+    start = clock()
     engine = VariableElimination(network)
     found = {}
     for name in model.names:
         if name not in given:
             found[name] = engine.query([name], evidence=given, show_progress=False)
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     order = {name: [found[name].state_names[name].index(state) for state in model.states[name]] for name in found}
     return seconds, {name: np.asarray(found[name].values)[order[name]] for name in found}
 
@@ -76,12 +91,12 @@ def pyagrum(model, given):
         wanted = [axes.index(other) for other in reversed(cpt.names)]  # the array has the axes in reverse order
         cpt[:] = np.ascontiguousarray(table.transpose(wanted))
     labels = {safe[name]: model.states[name].index(state) for name, state in given.items()}
-    start = time.perf_counter()
+    start = clock()
     engine = gum.LazyPropagation(network)
     engine.setEvidence(labels)
     engine.makeInference()
     found = {name: engine.posterior(safe[name]).toarray() for name in model.names if name not in given}
-    return time.perf_counter() - start, found
+    return clock() - start, found
 
 
 def _child(connection, call, model, given):
@@ -113,22 +128,26 @@ def difference(a, b):
     return max(float(np.abs(a[name] - b[name]).max()) for name in a)
 
 
-def run(path, seeds, seconds):
-    model = Model.read(path)
-    rows = []
-    for seed in range(seeds):
-        given = evidence(model, seed)
-        row = {"network": path.name.split(".")[0], "variables": len(model.names), "seed": seed}
-        row["ours"], found = ours(model, given)
-        row["ours one by one"], single = one_by_one(model, given)
+def run(model, seed, repeats, seconds):
+    given = evidence(model, seed)
+    times: dict[str, list] = {"ours": [], "ours one by one": [], "pgmpy": [], "pyagrum": []}
+    row: dict[str, object] = {"variables": len(model.names)}
+    for _ in range(repeats):
+        taken, found = ours(model, given)
+        times["ours"].append(taken)
+        taken, single = one_by_one(model, given)
+        times["ours one by one"].append(taken)
         row["one by one differs"] = difference(found, single)
         for call in (pgmpy, pyagrum):
+            name = call.__name__
+            if times[name] and not isinstance(times[name][-1], float):
+                continue
             taken, theirs = limited(call, model, given, seconds)
-            row[call.__name__] = taken
-            row[f"{call.__name__} differs"] = None if theirs is None else difference(found, theirs)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    return rows
+            times[name].append(taken)
+            row[f"{name} differs"] = None if theirs is None else difference(found, theirs)
+    for name, values in times.items():
+        row[name] = float(np.median(values)) if all(isinstance(value, float) for value in values) else values[-1]
+    return row
 
 
 def summary(rows, other):
@@ -149,20 +168,27 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--json")
+    parser.add_argument("--out", default="bayes-nets")
     options = parser.parse_args()
     paths = sorted(data_dir().joinpath("bnlearn").glob("*.bif.gz"))
-    wanted = [path for path in paths if not options.names or path.name.split(".")[0] in options.names]
+    for module in ("pgmpy.inference", "pyagrum"):  # once, not in every child
+        with suppress(ImportError):
+            import_module(module)
     warm = Model.read(next(path for path in paths if path.name.startswith("asia")))
-    ours(warm, evidence(warm, 0))
-    one_by_one(warm, evidence(warm, 0))
-    rows = [row for path in wanted for row in run(path, options.seeds, options.seconds)]
+    for call in (ours, one_by_one):
+        call(warm, evidence(warm, 0))
+    cells = Cells(options.out, "python -m backfield_benchmarks.bayes_nets")
+    for path in paths:
+        name = path.name.split(".")[0]
+        if options.names and name not in options.names:
+            continue
+        model = Model.read(path)
+        for seed in range(options.seeds):
+            cells.get(f"{name} {seed}", partial(run, model, seed, options.repeats, options.seconds))
     for other in ("pgmpy", "pyagrum"):
-        print(summary(rows, other))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
+        print(summary(list(cells.rows.values()), other))
 
 
 if __name__ == "__main__":

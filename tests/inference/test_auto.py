@@ -1,7 +1,5 @@
 """Exact where it fits; bounds that hold, and do not get worse with time."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from backfield.inference.exact.elimination import eliminate
 from backfield.inference.exact.junction_tree import free_scopes
 from backfield.inference.exact.propagation import propagate
 from backfield.inference.exact.weighted import WeightedElimination
+from backfield.kernels.compiling import clock
 from tests.models import enumerate_model, random_graph, random_potentials
 
 pytestmark = pytest.mark.usefixtures("processor_time")
@@ -33,7 +32,7 @@ def model(seed, n=8, scale=2.0, zeros=0.0):
 
 
 def order_of(theta):
-    return eliminate(*free_scopes(theta.graph)).order
+    return eliminate(*free_scopes(theta.graph)).order.tolist()
 
 
 def uniform(theta):
@@ -52,7 +51,7 @@ def test_mini_buckets_are_above(zeros):
             start = MiniBucketBound(theta, split, 2**30, start)
             first = start.value
             assert first >= log_z - 1e-9
-            start.tighten(time.perf_counter() + 0.05)
+            start.tighten(clock() + 0.05)
             assert log_z - 1e-9 <= start.value <= first + 1e-9
         assert split.is_exact and start.value == pytest.approx(log_z, abs=1e-9)
 
@@ -93,7 +92,7 @@ def test_one_cluster_for_each_variable_is_mean_field():
     theta = model(0, scale=0.5)
     naive = bf.infer(theta, "mean_field(n_iter=2000, tol=1e-12)")
     field = ClusterMeanField(theta, cut(np.arange(8), 8), naive.marginals.unary_flat, 2**20)
-    assert field.raise_until(time.perf_counter() + 1) == pytest.approx(naive.log_partition, abs=1e-8)
+    assert field.raise_until(clock() + 1) == pytest.approx(naive.log_partition, abs=1e-8)
 
 
 def test_bounds_on_a_grid_with_known_partition():
@@ -108,7 +107,7 @@ def test_bounds_on_a_grid_with_known_partition():
         def improve(self, seconds, deadline):
             seen.append((bounds.lower, bounds.upper))
 
-    tighten(bounds, [upper, lower, Watch()], time.perf_counter() + 3)
+    tighten(bounds, [upper, lower, Watch()], clock() + 3)
     assert not upper.split.is_exact and len(seen) > 2
     assert all(low <= log_z + 1e-8 and high >= log_z - 1e-8 for low, high in seen)
     widths = [high - low for low, high in seen]
@@ -211,5 +210,5 @@ def test_descent_finds_the_minimum_of_a_convex_function():
         values.append(0.5 * x @ matrix @ x - target @ x)
         return values[-1], matrix @ x - target
 
-    x = minimise(function, np.zeros(30), time.perf_counter() + 5, tol=0)
+    x = minimise(function, np.zeros(30), clock() + 5, tol=0)
     np.testing.assert_allclose(x, np.linalg.solve(matrix, target), atol=1e-4)

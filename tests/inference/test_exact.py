@@ -12,7 +12,8 @@ import backfield as bf
 from backfield import Graph, InputError, Potentials
 from backfield.graph import batch
 from backfield.inference import BruteForce, Chain, Exact
-from backfield.inference.exact.elimination import HOPELESS, _greedy, _neighbours, eliminate
+from backfield.inference.exact.elimination import HOPELESS, Adjacency, eliminate, in_order
+from backfield.inference.exact.order_kernels import FILL, SIZE, WEIGHTED_FILL
 from backfield.inference.exact.tied_chains import tied_chains
 from tests.models import enumerate_model, random_graph, random_paths, random_potentials
 
@@ -287,27 +288,36 @@ def test_agrees_with_chain_on_long_chains():
     np.testing.assert_allclose(found, Chain().vjp(theta, d_mu).vector(), rtol=0, atol=1e-11)
 
 
-def test_greedy_order_takes_the_least_fill():
+@pytest.mark.parametrize("rule", [FILL, SIZE, WEIGHTED_FILL])
+def test_greedy_orders_take_the_least(rule):
     for seed in range(20):
         rng = np.random.default_rng(seed)
         labels = rng.integers(2, 5, size=15).tolist()
         scopes = [rng.choice(15, size=rng.integers(2, 4), replace=False).tolist() for _ in range(20)]
-        near = _neighbours(15, scopes)
-        order = _greedy(labels, near, [0] * 15, range(15), by_size=False)
+        near = [{u for scope in scopes if v in scope for u in scope} - {v} for v in range(15)]
+        order = Adjacency.of(labels, scopes).greedy(np.zeros(15, dtype=np.int64), rule, HOPELESS)
+        sizes = []
         for v, around in zip(order.order, order.separators, strict=True):
-            keys = {u: (_fill(near, u), math.prod(labels[w] for w in (u, *near[u])), u) for u in near_left(near)}
-            assert keys[v] == min(keys.values()) and set(around) == near[v]
+            keys = {u: _key(rule, labels, near, u) for u in near_left(near)}
+            assert keys[v] == min(keys.values()) and around == sorted(near[v])
+            sizes.append(math.prod(labels[w] for w in (v, *near[v])))
             for u in near[v]:
                 near[u] = (near[u] | near[v]) - {u, v}
             near[v] = None
+        assert (order.entries, order.largest) == (sum(sizes), max(sizes))
+        again = in_order(labels, scopes, order.order.tolist())
+        assert again.separators == order.separators and again.entries == order.entries
+
+
+def _key(rule, labels, near, v):
+    size = math.prod(labels[w] for w in (v, *near[v]))
+    missing = [(a, b) for a in near[v] for b in near[v] if a < b and b not in near[a]]
+    fill = sum(labels[a] * labels[b] for a, b in missing) if rule == WEIGHTED_FILL else len(missing)
+    return (size, fill, v) if rule == SIZE else (fill, size, v)
 
 
 def near_left(near):
     return [v for v, around in enumerate(near) if around is not None]
-
-
-def _fill(near, v):
-    return sum(b not in near[a] for a in near[v] for b in near[v] if a < b)
 
 
 def test_orders_of_lattices_are_about_as_wide_as_the_shorter_side():

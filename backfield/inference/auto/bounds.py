@@ -6,7 +6,6 @@ so a longer run does what a shorter one did, and then more.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from backfield.inference.auto.cluster_mean_field import ClusterMeanField, cost, 
 from backfield.inference.auto.mini_buckets import MiniBucketBound, Split
 from backfield.inference.exact.elimination import TooLargeError, band_order
 from backfield.inference.exact.junction_tree import free_scopes
+from backfield.kernels.compiling import clock
 
 #: Seconds that one entry of a table takes in a step up and down, before it is measured.
 SECONDS_PER_ENTRY = 5e-8
@@ -66,7 +66,7 @@ class Improver(Protocol):
 def tighten(bounds: Bounds, improvers: list[Improver], deadline: float, first: float = 0.1) -> None:
     """Let each improver work in slices that double, until the time is up or the bounds meet."""
     seconds = first
-    while time.perf_counter() < deadline and not bounds.meet:
+    while clock() < deadline and not bounds.meet:
         for improver in improvers:
             improver.improve(seconds, deadline)
         seconds *= 2
@@ -94,7 +94,7 @@ class UpperByMiniBuckets:
 
     def improve(self, seconds: float, deadline: float) -> None:
         """Grow the tables if the slice allows for it, and move shifts and weights."""
-        until = min(time.perf_counter() + seconds, deadline)
+        until = min(clock() + seconds, deadline)
         if self._grow(seconds / STEPS / self.per_entry) or self.current is None:
             self._bind()
         if self.current is None:
@@ -123,10 +123,10 @@ class UpperByMiniBuckets:
             self.current = MiniBucketBound(self.theta, self.split, self.memory, self.current)
         except InputError:  # too large after all
             return
-        first = time.perf_counter()
+        first = clock()
         self.current.evaluate(self.current.delta, self.current.log_weight)
         if self.split.order.entries > MEASURED:
-            self.per_entry = (time.perf_counter() - first) / self.split.order.entries
+            self.per_entry = (clock() - first) / self.split.order.entries
 
 
 class LowerByClusters:
@@ -143,11 +143,11 @@ class LowerByClusters:
 
     def improve(self, seconds: float, deadline: float) -> None:
         """Take the fewest clusters that the slice allows for, and raise the bound from the best beliefs so far."""
-        until = min(time.perf_counter() + seconds, deadline)
+        until = min(clock() + seconds, deadline)
         for _ in self.orders:
             self._try(seconds / STEPS / SECONDS_PER_ENTRY, until)
             self.turn = 1 - self.turn
-            if time.perf_counter() > until:
+            if clock() > until:
                 return
 
     def _try(self, entries: float, until: float) -> None:
@@ -168,7 +168,7 @@ class LowerByClusters:
 
     def _fewest(self, k: int, order: np.ndarray, entries: float, until: float) -> int:
         count = self.count[k]
-        while count > 1 and time.perf_counter() < until:
+        while count > 1 and clock() < until:
             fewer = count // 2 if count > 4 else count - 1
             if (k, fewer) not in self.needed:
                 self.needed[k, fewer] = cost(self.theta, cut(order, fewer))

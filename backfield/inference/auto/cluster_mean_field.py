@@ -13,7 +13,6 @@ start must then be a possible labeling.
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from backfield.inference.exact.elimination import TooLargeError, eliminate
 from backfield.inference.exact.junction import Exact
 from backfield.inference.exact.junction_tree import free_scopes
 from backfield.inference.exact.products import Products
+from backfield.kernels.compiling import clock
 
 
 class Piece(NamedTuple):
@@ -157,7 +157,7 @@ class ClusterMeanField:
                 return self.value
             rise = value - self.value
             self.value = max(self.value, value)
-            if time.perf_counter() > deadline or not rise > tol * max(1.0, abs(value)):
+            if clock() > deadline or not rise > tol * max(1.0, abs(value)):
                 return self.value
 
     def beliefs(self) -> np.ndarray:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 
 import numpy as np
+
+from backfield.kernels.compiling import clock
 
 #: Pairs of steps and changes of the gradient that are kept.
 MEMORY = 12
@@ -20,7 +21,7 @@ def minimise(
     """Return the point with the least value found until ``deadline``; the value never rises from step to step."""
     value, gradient = function(x)
     pairs: deque[tuple[np.ndarray, np.ndarray, float]] = deque(maxlen=MEMORY)
-    while time.perf_counter() < deadline:
+    while clock() < deadline:
         direction = _direction(gradient, pairs)
         slope = float(gradient @ direction)
         if slope > -1e-300:
@@ -71,7 +72,7 @@ def _search(
         new_value, gradient = function(new)
         if new_value <= value + SUFFICIENT * step * slope:
             return new, new_value, gradient
-        if time.perf_counter() > deadline:
+        if clock() > deadline:
             return None
         step *= 0.5
     return None

@@ -11,8 +11,8 @@ The result has ``lower`` and ``upper``, and ``extra["known"]``: one line on what
 
 from __future__ import annotations
 
-import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction, check_possible
 from backfield.inference.auto.bounds import Bounds, LowerByClusters, UpperByMiniBuckets, tighten
 from backfield.inference.base import Inference, Result
-from backfield.inference.exact.base import check_positive
+from backfield.inference.exact.base import ImpossibleError, check_positive
 from backfield.inference.exact.elimination import Elimination, TooLargeError, band_order, eliminate, in_order
 from backfield.inference.exact.junction import Exact
 from backfield.inference.exact.junction_tree import JunctionTree, free_scopes
@@ -32,10 +32,11 @@ from backfield.inference.exact.propagation import propagate
 from backfield.inference.mean_field.method import MeanField
 from backfield.inference.message_passing.loopy_bp import LoopyBP
 from backfield.inference.message_passing.tree_reweighted import TreeReweighted
+from backfield.kernels.compiling import clock
 from backfield.map_solvers.auto import solve
 
 #: Seconds for one entry of exact inference: as products, and as logarithms block by block.
-FAST, SLOW = 3e-8, 1.5e-7
+FAST, SLOW = 1e-8, 1.5e-7
 #: Beyond so many variables only the band order is tried: others take longer to find than a short run may last.
 MANY = 4000
 #: Tables of an order that bounds may still follow, though nothing exact will.
@@ -67,7 +68,7 @@ class Auto(Inference, name="auto"):
 
     def infer(self, theta: Potentials) -> Result:
         """Return marginals and log Z, or an estimate of it with ``lower`` and ``upper``."""
-        start = time.perf_counter()
+        start = clock()
         exact = theta.written_out().astype(np.float64)
         allowed = propagate(exact, np.ones(len(exact.unary_flat), dtype=bool))
         if allowed.all() and theta.graph.labels.min() > 1:
@@ -93,7 +94,7 @@ class Auto(Inference, name="auto"):
             run = self._exact(theta, order, start)
             if run is not None:
                 return run
-            return self._bounded(theta, order.order, start)
+            return self._bounded(theta, order.order.tolist(), start)
         return self._bounded(theta, order, start)
 
     def _order(self, theta: Potentials, start: float) -> Elimination | list[int]:
@@ -107,25 +108,24 @@ class Auto(Inference, name="auto"):
             return band_order(len(labels), scopes)
 
     def _left(self, start: float) -> float:
-        return start + self.seconds - time.perf_counter()
-
-    def _fits(self, order: Elimination, start: float) -> bool:
-        fast = order.entries * 10 <= self.memory and order.entries * FAST <= self._left(start)
-        return fast or (order.largest * 32 <= self.memory and order.entries * SLOW <= self._left(start))
+        return start + self.seconds - clock()
 
     def _exact(self, theta: Potentials, order: Elimination, start: float) -> Result | None:
-        if not self._fits(order, start):
-            return None
         known = f"exact: a junction tree of {order.entries:,} entries"
-        if order.entries * 10 <= self.memory:
-            products = Products(theta.graph, order.entries, order)
-            found = products.run(products.tables(theta.vector()))
-            if found is not None:
-                return Result(theta.like(found[1].copy()), found[0], extra={"known": known})
+        if order.entries * FAST <= self._left(start):
+            with suppress(TooLargeError):
+                products = Products(theta.graph, order.entries, order, memory=self.memory)
+                found = products.run(products.tables(theta.vector()))
+                if found is not None:
+                    return Result(theta.like(found[1]), found[0], extra={"known": known})
+        if order.largest * 32 > self.memory or order.entries * SLOW > self._left(start):
+            return None
         theta.graph.compiled("junction_tree", lambda: JunctionTree(theta.graph, order))
         try:
             run = Exact(memory=self.memory).infer(theta)
-        except TooLargeError:
+        except ImpossibleError:
+            raise
+        except InputError:  # more memory is needed after all
             return None
         run.extra["known"] = known
         return run
@@ -136,7 +136,7 @@ class Auto(Inference, name="auto"):
         beliefs = _started(theta, bounds, run)
         upper = UpperByMiniBuckets(theta, order, bounds, self.memory // 2)
         tighten(bounds, [upper, LowerByClusters(theta, beliefs, bounds, self.memory // 2)], deadline)
-        return _answer(bounds, run, time.perf_counter() - start)
+        return _answer(bounds, run, clock() - start)
 
 
 def _propagated(theta: Potentials, bounds: Bounds) -> Result:

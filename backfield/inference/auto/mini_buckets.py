@@ -89,7 +89,8 @@ class Split:
         self.slot_replica: np.ndarray = slot_replica
         self.graph = Graph._from_arrays(model.labels[self.variable], layout.scope_ptr, slot_replica)
         near = _replicas_around(separators, members, place, slot_replica)
-        self.order = Elimination(list(range(len(variable))), near, sum(sizes), max(sizes))
+        ends, flat = np.cumsum([len(row) for row in near]), np.array([u for row in near for u in row], dtype=np.int64)
+        self.order = Elimination(np.arange(len(variable)), ends, flat, sum(sizes), max(sizes))
         self.count = np.bincount(self.variable, minlength=model.n_variables)
 
     @property

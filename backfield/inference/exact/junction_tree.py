@@ -98,10 +98,11 @@ class JunctionTree:
     def _build(
         self, labels: list[int], order: Elimination, leaves: list[tuple[int, list[int], list[int]]], merge: bool
     ) -> None:
+        last_first = order.order[::-1].tolist()
         self._axis = [0] * len(labels)
-        for axis, v in enumerate(reversed(order.order)):
+        for axis, v in enumerate(last_first):
             self._axis[v] = axis
-        self.axis_labels = [labels[v] for v in reversed(order.order)]
+        self.axis_labels = [labels[v] for v in last_first]
         home, residual, separator = _merge(order, merge)
         parent = {v: home[max(around, key=self._axis.__getitem__)] if around else -1 for v, around in separator.items()}
         tables: dict[int, list[Table]] = {v: [] for v in residual}
@@ -191,16 +192,17 @@ def _merge(order: Elimination, merge: bool) -> tuple[list[int], dict[int, list[i
 
     Returns the clique of each variable (named by the first one it sums out), and its residual and separator.
     """
-    rank = dict(zip(order.order, range(len(order.order)), strict=True))
-    home = list(range(len(order.order)))
+    sequence, separators = order.order.tolist(), order.separators
+    rank = dict(zip(sequence, range(len(sequence)), strict=True))
+    home = list(range(len(sequence)))
     residual: dict[int, list[int]] = {}
     separator: dict[int, list[int]] = {}
-    for v, around in zip(order.order, order.separators, strict=True):
+    for v, around in zip(sequence, separators, strict=True):
         residual.setdefault(home[v], []).append(v)
         separator[home[v]] = around
         if around and merge:
             parent = min(around, key=rank.__getitem__)
-            if home[parent] == parent and len(order.separators[rank[parent]]) == len(around) - 1:
+            if home[parent] == parent and len(separators[rank[parent]]) == len(around) - 1:
                 home[parent] = home[v]
     return home, residual, separator
 

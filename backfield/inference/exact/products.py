@@ -1,10 +1,11 @@
 """The junction tree in the probability domain: a few nanoseconds per entry where logarithms cost thirty.
 
-    psi(x_C) = product of the tables of C,   m(x_S) = sum_{x_R} psi(x_C),   q(x_R | x_S) = psi(x_C) / m(x_S)
+    psi(x_C) = product of the tables of C,   m(x_S) = sum_{x_R} psi(x_C),   p(x_C) = psi(x_C) p(x_S) / m(x_S)
 
 Each table is divided by its maximum, and each message by its own, whose logs add up to log Z. What underflows is then
 below 1e-300 of something that is summed, unless a whole message is tiny: then :meth:`Products.run` gives up, and
-``exact``, in the log domain, has to answer. Memory: the tables of all cliques.
+``exact``, in the log domain, has to answer. The tables of cliques are never stored, only products of blocks of them
+(``clique_plan``). Memory: theta's tables, and all messages twice.
 """
 
 from __future__ import annotations
@@ -14,36 +15,19 @@ from typing import NamedTuple
 import numpy as np
 
 from backfield.graph import Graph
-from backfield.inference.exact.elimination import Elimination, TooLargeError, eliminate
-from backfield.inference.exact.junction_tree import COPY, SUM_OUT, JunctionTree, free_scopes
-from backfield.inference.exact.table_memory import Plan
-from backfield.kernels.compile import kernel
+from backfield.inference.exact.clique_kernels import TINY, load, run, store
+from backfield.inference.exact.clique_plan import fill_indices, plan
+from backfield.inference.exact.elimination import Adjacency, Elimination, TooLargeError, cheapest
 
-#: A message whose largest entry is below it may have lost others to underflow.
-TINY = 1e-200
 #: Below this many entries a second order of elimination takes longer to find than it saves.
-CHEAP = 2**19
+CHEAP = 2**17
 
 
 class Tables(NamedTuple):
-    """Potentials divided by the maximum of their table, and the sum of the logs of the maxima."""
+    """Potentials divided by the maximum of their table, axes sorted, and the sum of the logs of the maxima."""
 
     values: np.ndarray
     constant: float
-
-
-def normalised(theta: np.ndarray, starts: np.ndarray) -> Tables:
-    """Return exp(theta), table by table divided by its maximum; tables begin at ``starts``."""
-    top = np.maximum.reduceat(theta, starts)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    sizes = np.diff(np.append(starts, len(theta)))
-    return Tables(np.exp(theta - np.repeat(shift, sizes)), float(shift.sum()))
-
-
-def table_starts(graph: Graph) -> np.ndarray:
-    """Return where the tables of a graph begin: unary ones, then factors."""
-    layout = graph.layout
-    return np.concatenate([layout.var_ptr[:-1], layout.var_ptr[-1] + layout.table_ptr[:-1]])
 
 
 class Products:
@@ -53,9 +37,15 @@ class Products:
     ----------
     graph : Graph
     limit : int
-        Most entries of all tables.
+        Most entries of all cliques, which take time but are not stored.
     order : Elimination, optional
         An order of the variables with more than one label, by their places among them.
+    allowed : flat bools, as unary tables
+        The labels that are possible; at least one of each variable.
+    variables_only : bool
+        Marginals of variables alone are needed, not those of factors.
+    memory : int
+        Bytes that tables and messages may take.
 
     Raises
     ------
@@ -63,119 +53,91 @@ class Products:
         Where more are needed.
     """
 
-    def __init__(self, graph: Graph, limit: int, order: Elimination | None = None) -> None:
-        labels, scopes = free_scopes(graph)
-        if order is None and labels:
-            order = eliminate(labels, scopes, cheap=CHEAP)
+    def __init__(
+        self,
+        graph: Graph,
+        limit: int,
+        order: Elimination | None = None,
+        allowed: np.ndarray | None = None,
+        variables_only: bool = False,
+        memory: int = 2**30,
+    ) -> None:
+        layout = graph.layout
+        n, n_unary = graph.n_variables, int(layout.var_ptr[-1])
+        possible = np.ones(n_unary, dtype=bool) if allowed is None else allowed
+        count = np.add.reduceat(possible.astype(np.int64), layout.var_ptr[:-1])
+        flat = np.flatnonzero(possible)
+        first = np.cumsum(count) - count
+        label = flat - np.repeat(layout.var_ptr[:-1], count)
+        free = count > 1
+        number = np.cumsum(free) - 1
+        variable = np.concatenate([np.arange(n), layout.scope])
+        stride = np.concatenate([np.ones(n, dtype=np.int64), layout.stride])
+        table = np.concatenate([np.arange(n), n + layout.slot_factor])
+        n_tables = n + graph.n_factors
+        inner = free[variable]
+        fixed = np.zeros(n_tables, dtype=np.int64)
+        np.add.at(fixed, table[~inner], (label[first[variable]] * stride)[~inner])
+        self.base = np.concatenate([layout.var_ptr[:-1], n_unary + layout.table_ptr[:-1]]) + fixed
+        self.tab_ptr = np.concatenate([[0], np.cumsum(np.bincount(table[inner], minlength=n_tables))])
+        self.tab_var, self.tab_stride = number[variable[inner]], stride[inner]
+        self.label_ptr = np.concatenate([[0], np.cumsum(count[free])])
+        self.label = label[np.repeat(free, count)]
+        labels = count[free]
+        self.n_theta = n_unary + int(layout.table_ptr[-1])
+        self.n_out = n_unary if variables_only else self.n_theta
+        wanted = np.zeros(n_tables, dtype=bool)
+        wanted[: n if variables_only else n_tables] = True
+        self._plan(labels, limit, order, wanted)
+        if self.size * 8 > memory:
+            raise TooLargeError(self.size)
+
+    def _plan(self, labels: np.ndarray, limit: int, order: Elimination | None, wanted: np.ndarray) -> None:
+        if order is None and len(labels):
+            order = cheapest(Adjacency(labels, self.tab_ptr, self.tab_var), cheap=CHEAP, hopeless=limit, weigh_largest=0)
         if order is not None and order.entries > limit:
             raise TooLargeError(order.entries)
-        self.tree = JunctionTree(graph, order)
-        self.starts = table_starts(graph)
-        if self.tree.cliques:
-            self.program = Plan(self.tree, [0, len(self.tree.cliques)]).program()
+        self.entries = 0 if order is None else order.entries
+        size = np.ones(len(wanted), dtype=np.int64)
+        several = np.flatnonzero(np.diff(self.tab_ptr))
+        if len(several):
+            size[several] = np.multiply.reduceat(labels[self.tab_var], self.tab_ptr[several])
+        self.address = np.cumsum(size) - size
+        self.n_loaded = int(size.sum())
+        self.constants = self.address[np.diff(self.tab_ptr) == 0]
+        self.is_empty = not len(labels)
+        self.place = np.where(wanted, -2, -1)
+        self.slots, self.size = np.arange(0), self.n_loaded
+        if order is not None and not self.is_empty:
+            arrays = plan(
+                labels, order.order, order.ends, order.flat, self.tab_ptr, self.tab_var, wanted, self.address, self.n_loaded
+            )
+            self.up, self.down, *self.views, self.slots, out, self.roots, self.size, self.buffer, length = arrays
+            self.views.append(fill_indices(*self.views, length))
+            self.place = np.where(np.diff(self.tab_ptr) > 0, out, self.place)
+
+    @property
+    def _tables(self) -> tuple[np.ndarray, ...]:
+        return self.base, self.tab_ptr, self.slots, self.tab_var, self.tab_stride, self.label_ptr, self.label
 
     def tables(self, theta: np.ndarray) -> Tables:
         """Return theta, laid out as by ``Potentials.vector``, as :meth:`run` needs it."""
-        return normalised(theta, self.starts)
+        values = np.empty(self.n_loaded)
+        return Tables(values, load(theta, *self._tables, self.address, values))
 
     def run(self, tables: Tables) -> tuple[float, np.ndarray] | None:
-        """Return log Z and marginals laid out as theta; None where underflow is possible, or nothing is."""
-        constants = tables.values[self.tree.constants]
-        if not self.tree.cliques or (constants < TINY).any():
+        """Return log Z and marginals laid out as theta (or as its unary part); None where underflow is possible."""
+        constants = tables.values[self.constants]
+        if self.is_empty or tables.constant == -np.inf or (constants < TINY).any():
             return None
-        values = np.empty(self.program.size)
-        values[: len(tables.values)] = tables.values
-        log_scale = _up(self.program.code, self.program.places, values)
+        values = np.empty(self.size)
+        values[: self.n_loaded] = tables.values
+        buffer = np.empty(self.buffer)
+        log_scale = run(self.up, *self.views, buffer, values)
         if not np.isfinite(log_scale):
             return None
-        values[self.program.roots] = 1
-        _down(self.program.code, self.program.places, values)
-        out = values[: len(tables.values)]
-        out[self.tree.constants] = 1
+        values[self.roots] = 1
+        run(self.down, *self.views, buffer, values)
+        out = np.zeros(self.n_out)
+        store(*self._tables, self.place, values, out)
         return log_scale + tables.constant + float(np.log(constants).sum()), out
-
-
-@kernel
-def _up(code, places, values):
-    """Go from leaves to roots: q in the place of psi; return log Z, NaN where a message is tiny."""
-    log_scale = 0.0
-    for k in range(len(code)):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            scale = _sum_out(row, values)
-            if not scale > TINY:
-                return np.nan
-            log_scale += np.log(scale)
-        else:
-            _spread(row, places, values)
-    return log_scale
-
-
-@kernel
-def _down(code, places, values):
-    """Go from roots to leaves: p in the place of q and of theta."""
-    for k in range(len(code) - 1, -1, -1):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            n_own = row[4] // row[3]
-            for s in range(row[3]):
-                p = values[row[1] + s]
-                for e in range(row[2] + s * n_own, row[2] + (s + 1) * n_own):
-                    values[e] *= p
-        else:
-            _gather(row, places, values)
-
-
-@kernel
-def _sum_out(row, values):
-    """Write the message m / max m and turn psi into q; return max m."""
-    n_own = row[4] // row[3]
-    scale = 0.0
-    for s in range(row[3]):
-        a = row[2] + s * n_own
-        total = 0.0
-        for e in range(a, a + n_own):
-            total += values[e]
-        values[row[1] + s] = total
-        scale = max(scale, total)
-        inverse = 1 / total if total > 0 else 0.0
-        for e in range(a, a + n_own):
-            values[e] *= inverse
-    if scale > TINY:
-        inverse = 1 / scale
-        for s in range(row[3]):
-            values[row[1] + s] *= inverse
-    return scale
-
-
-@kernel
-def _spread(row, places, values):
-    """Do dst = src or dst *= src, repeated along the axes that src lacks."""
-    op, k, src, size, at, n_slow, n_middle = row[0], row[1], row[2], row[3], row[5], row[6], row[7]
-    n_fast = size // (n_slow * n_middle)
-    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
-    for a in range(n_slow):
-        for b in range(n_middle):
-            start = src + places[at + a] + places[at + n_slow + b]
-            if op == COPY:
-                for c in range(n_fast):
-                    values[k + c] = values[start + fast[c]]
-            else:
-                for c in range(n_fast):
-                    values[k + c] *= values[start + fast[c]]
-            k += n_fast
-
-
-@kernel
-def _gather(row, places, values):
-    """Make src the sum of dst over the axes that src lacks."""
-    k, src, size, at, n_slow, n_middle = row[1], row[2], row[3], row[5], row[6], row[7]
-    n_fast = size // (n_slow * n_middle)
-    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
-    values[src : src + row[4]] = 0
-    for a in range(n_slow):
-        for b in range(n_middle):
-            start = src + places[at + a] + places[at + n_slow + b]
-            for c in range(n_fast):
-                values[start + fast[c]] += values[k + c]
-            k += n_fast

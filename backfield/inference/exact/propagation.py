@@ -4,7 +4,7 @@ A label stays only while every factor around it has an entry that is possible an
 (generalised arc consistency). Evidence on a deterministic network thus decides more variables, and label sets shrink,
 before any table is joined. No possible labeling is lost; log Z and marginals stay the same.
 
-Cost: one pass over a factor's table for each time that a label of its variables goes.
+Cost: for each time that a label of a factor's variables goes, a search for one possible entry of each other label.
 """
 
 from __future__ import annotations
@@ -62,23 +62,16 @@ def _propagate(var_ptr, scope_ptr, scope, stride, table_ptr, inc_ptr, inc, slot_
         for k in range(first, last):
             total += var_ptr[scope[k] + 1] - var_ptr[scope[k]]
         supported = np.zeros(total, np.bool_)
-        for e in range(table_ptr[c + 1] - table_ptr[c]):
-            if tables[table_ptr[c] + e] == -np.inf:
-                continue
-            possible = True
-            for k in range(first, last):
-                i = scope[k]
-                x = (e // stride[k]) % (var_ptr[i + 1] - var_ptr[i])
-                if not allowed[var_ptr[i] + x]:
-                    possible = False
-                    break
-            if possible:
-                at = 0
-                for k in range(first, last):
-                    i = scope[k]
-                    size = var_ptr[i + 1] - var_ptr[i]
-                    supported[at + (e // stride[k]) % size] = True
-                    at += size
+        chosen = np.empty(last - first, np.int64)
+        at = 0
+        for k in range(first, last):
+            i = scope[k]
+            for x in range(var_ptr[i + 1] - var_ptr[i]):
+                if allowed[var_ptr[i] + x] and not supported[at + x]:
+                    _find_support(
+                        k, x, first, last, var_ptr, scope, stride, tables, table_ptr[c], allowed, chosen, supported
+                    )
+            at += var_ptr[i + 1] - var_ptr[i]
         at = 0
         for k in range(first, last):
             i = scope[k]
@@ -96,3 +89,46 @@ def _propagate(var_ptr, scope_ptr, scope, stride, table_ptr, inc_ptr, inc, slot_
                         queue[(head + count) % len(queue)] = other
                         waits[other] = True
                         count += 1
+
+
+@exact_kernel
+def _find_support(fixed, x, first, last, var_ptr, scope, stride, tables, start, allowed, chosen, supported):
+    """Look for a possible entry whose labels stay, with label x at slot ``fixed``; it supports all its labels."""
+    at = start
+    for k in range(first, last):
+        v = var_ptr[scope[k]]
+        chosen[k - first] = 0
+        if k == fixed:
+            chosen[k - first] = x
+        else:
+            while not allowed[v + chosen[k - first]]:
+                chosen[k - first] += 1
+                if chosen[k - first] == var_ptr[scope[k] + 1] - v:
+                    return
+        at += chosen[k - first] * stride[k]
+    while True:
+        if tables[at] > -np.inf:
+            to = 0
+            for k in range(first, last):
+                supported[to + chosen[k - first]] = True
+                to += var_ptr[scope[k] + 1] - var_ptr[scope[k]]
+            return
+        k = last - 1
+        while k >= first:  # the next entry
+            if k != fixed:
+                v, before = var_ptr[scope[k]], chosen[k - first]
+                y = before + 1
+                while v + y < var_ptr[scope[k] + 1] and not allowed[v + y]:
+                    y += 1
+                if v + y < var_ptr[scope[k] + 1]:
+                    chosen[k - first] = y
+                    at += (y - before) * stride[k]
+                    break
+                y = 0
+                while not allowed[v + y]:
+                    y += 1
+                chosen[k - first] = y
+                at += (y - before) * stride[k]
+            k -= 1
+        if k < first:
+            return

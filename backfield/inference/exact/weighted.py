@@ -125,7 +125,8 @@ class Forward:
 def _order(graph: Graph, last: np.ndarray, memory: int) -> Elimination:
     labels, scopes = free_scopes(graph)
     if not labels:
-        return Elimination([], [], 0, 0)
+        nothing = np.zeros(0, dtype=np.int64)
+        return Elimination(nothing, nothing, nothing, 0, 0)
     after = np.flatnonzero(np.isin(np.flatnonzero(graph.labels > 1), last)).tolist()
     try:
         return eliminate(labels, scopes, after if len(after) < len(labels) else ())
