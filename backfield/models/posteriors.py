@@ -54,14 +54,10 @@ class Posteriors:
     @cached_property
     def _compiled(self) -> tuple[Products, Tables] | None:
         try:
-            products = Products(self.theta.graph, SMALL, variables_only=True)
+            products = Products(self.theta.graph, SMALL, variables_only=True, tries=1)
         except TooLargeError:
             return None
-        return products, products.tables(self._vector)
-
-    @cached_property
-    def _vector(self) -> np.ndarray:
-        return self.theta.vector()
+        return products, products.tables(self.theta.unary_flat, self.theta.factors_flat)
 
     def _through_whole(self, allowed: np.ndarray) -> list[np.ndarray] | None:
         if self._compiled is None:
@@ -77,7 +73,7 @@ class Posteriors:
             products = Products(self.theta.graph, MAX_PRODUCTS, allowed=left, variables_only=True)
         except (ImpossibleError, TooLargeError):  # the question itself will tell
             return None
-        return self._rows_of(products.run(products.tables(self._vector)))
+        return self._rows_of(products.run(products.tables(self.theta.unary_flat, self.theta.factors_flat)))
 
     def _rows_of(self, found: tuple[float, np.ndarray] | None) -> list[np.ndarray] | None:
         return None if found is None else np.split(found[1], self.theta.graph.layout.var_ptr[1:-1])

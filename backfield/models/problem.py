@@ -146,7 +146,7 @@ def _solve(theta: Potentials, inference: Any) -> tuple[float, Potentials]:
     if inference == "exact":
         with suppress(TooLargeError):
             products = Products(theta.graph, MAX_PRODUCTS)
-            found = products.run(products.tables(theta.vector()))
+            found = products.run(products.tables(theta.unary_flat, theta.factors_flat))
             if found is not None:
                 return found[0], theta.like(found[1])
     run = infer(theta, inference)

@@ -26,6 +26,7 @@ class Likelihood:
 
     def __init__(self, codes: np.ndarray, graph: Graph, inference: Any) -> None:
         self.graph, self.inference = graph, inference
+        self.cut = int(graph.layout.var_ptr[-1])
         labels = graph.labels.tolist()
         unary = [np.bincount(codes[codes[:, i] >= 0, i], minlength=count) for i, count in enumerate(labels)]
         pairs = [pair_counts(codes, labels, int(i), int(j)) for i, j in graph.factors]
@@ -39,10 +40,10 @@ class Likelihood:
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
         """Return value and gradient."""
-        found = None if self.products is None else self.products.run(self.products.tables(w))
+        found = None if self.products is None else self.products.run(self.products.tables(w[: self.cut], w[self.cut :]))
         if found is None:
-            cut = int(self.graph.layout.var_ptr[-1])
-            run = infer(Potentials.from_flat(self.graph, w[:cut].copy(), w[cut:].copy()), self.inference)
+            theta = Potentials.from_flat(self.graph, w[: self.cut].copy(), w[self.cut :].copy())
+            run = infer(theta, self.inference)
             found = run.log_partition, run.marginals.vector()
         return found[0] - float(w @ self.frequencies), found[1] - self.frequencies
 

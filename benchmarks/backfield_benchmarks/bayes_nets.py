@@ -23,7 +23,6 @@ from importlib import import_module
 import numpy as np
 
 from backfield.datasets import data_dir
-from backfield.graph import Graph, Potentials
 from backfield.models import Model
 from backfield_benchmarks.cells import Cells
 
@@ -40,9 +39,7 @@ def evidence(model, seed):
 
 def new(model):
     """Return the same model, which knows no orders and no answers yet."""
-    graph = Graph(model.theta.graph.labels, model.theta.graph.factors)
-    theta = Potentials.from_flat(graph, model.theta.unary_flat, model.theta.factors_flat)
-    return Model._make(model.variables, theta, model._conditional)
+    return Model._make(model.variables, model.theta, model._conditional)
 
 
 def ours(model, given):

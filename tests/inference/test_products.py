@@ -32,7 +32,7 @@ def test_marginals_are_those_of_enumeration(zeros):
         log_z, mu = enumerate_model(theta)
         for variables_only in (False, True):
             products = Products(theta.graph, 2**20, variables_only=variables_only)
-            value, found = products.run(products.tables(theta.vector()))
+            value, found = products.run(products.tables(theta.unary_flat, theta.factors_flat))
             wanted = mu.unary_flat if variables_only else mu.vector()
             assert value == pytest.approx(log_z, abs=1e-11)
             np.testing.assert_allclose(found, wanted, atol=1e-12)
@@ -48,7 +48,7 @@ def test_labels_that_are_not_allowed_are_left_out():
         without.unary_flat[~allowed] = -np.inf
         log_z, mu = enumerate_model(without)
         products = Products(theta.graph, 2**20, allowed=allowed)
-        found = products.run(products.tables(theta.vector()))
+        found = products.run(products.tables(theta.unary_flat, theta.factors_flat))
         if found is None:
             assert allowed.sum() == theta.graph.n_variables
             continue
@@ -59,7 +59,7 @@ def test_labels_that_are_not_allowed_are_left_out():
 def test_long_axes_are_cut_into_blocks():
     theta = random_potentials(bf.Graph([1500, 40, 30], [(0, 1), (2, 0), (1, 2)]), np.random.default_rng(0), 1.0)
     products = Products(theta.graph, 2**24)
-    value, found = products.run(products.tables(theta.vector()))
+    value, found = products.run(products.tables(theta.unary_flat, theta.factors_flat))
     run = bf.infer(theta, "exact")
     assert value == pytest.approx(run.log_partition, abs=1e-10)
     np.testing.assert_allclose(found, run.marginals.vector(), atol=1e-13)
@@ -68,7 +68,7 @@ def test_long_axes_are_cut_into_blocks():
 def test_evidence_as_zeros():
     theta, safe = model(3)
     products = Products(theta.graph, 2**20)
-    tables = products.tables(theta.vector())
+    tables = products.tables(theta.unary_flat, theta.factors_flat)
     before = tables.values.copy()
     value, found = products.run(tables)
     np.testing.assert_array_equal(tables.values, before)  # the same tables serve again
@@ -90,8 +90,8 @@ def test_what_is_refused():
     nothing = theta.like(theta.vector())
     nothing.unary_flat[: theta.graph.labels[0]] = -np.inf
     products = Products(theta.graph, 2**20)
-    assert products.run(products.tables(nothing.vector())) is None
+    assert products.run(products.tables(nothing.unary_flat, nothing.factors_flat)) is None
     tiny = bf.Potentials(bf.Graph([2, 2], [(0, 1)]), [[0, 0], [0, 0]], [[[-900.0, 0.0], [0.0, -np.inf]]])
     tiny.unary_flat[[1, 3]] = -600.0  # the best labels are e^-600 of the product of the maxima
     products = Products(tiny.graph, 2**20)
-    assert products.run(products.tables(tiny.vector())) is None
+    assert products.run(products.tables(tiny.unary_flat, tiny.factors_flat)) is None

@@ -56,7 +56,7 @@ class Cluster:
         """Set marginals and entropy of the distribution with these potentials."""
         flat = np.concatenate([table.ravel() for table in tables]) if tables else np.zeros(0)
         theta = Potentials.from_flat(self.graph, np.concatenate(unary), flat)
-        found = products.run(products.tables(theta.vector()))
+        found = products.run(products.tables(theta.unary_flat, theta.factors_flat))
         if found is None:
             run = Exact(memory=memory).infer(theta)
             found = run.log_partition, run.marginals.vector()

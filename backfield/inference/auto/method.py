@@ -115,7 +115,7 @@ class Auto(Inference, name="auto"):
         if order.entries * FAST <= self._left(start):
             with suppress(TooLargeError):
                 products = Products(theta.graph, order.entries, order, memory=self.memory)
-                found = products.run(products.tables(theta.vector()))
+                found = products.run(products.tables(theta.unary_flat, theta.factors_flat))
                 if found is not None:
                     return Result(theta.like(found[1]), found[0], extra={"known": known})
         if order.largest * 32 > self.memory or order.entries * SLOW > self._left(start):

@@ -28,9 +28,12 @@ from backfield.inference.exact.clique_plan import (
     P,
 )  # fmt: skip
 from backfield.kernels.compile import exact_kernel, kernel
+from backfield.kernels.vector_math import vector_exp
 
 #: A message whose largest entry is below it may have lost others to underflow.
 TINY = 1e-200
+#: What is further below the maximum of its table is zero.
+LEAST = -690.0
 
 
 @kernel
@@ -55,53 +58,73 @@ def run(jobs, views, strides, axes, index, buffer, values):
                 values[e] = 0.0
         counter[:n_slow] = 0
         for _ in range(job[N_BLOCKS]):
-            for v in range(first, out):
-                at, length, places = base[v - first], views[v, LENGTH], views[v, INDEX]
-                mode, n = views[v, MODE], views[v, N_INDEX]
+            # The first operand is read where it lies if it is one run; all others are multiplied into the buffer. Unsigned
+            # places need no care for negative ones, which would keep the loops from being vectorised.
+            start = np.uint64(0)
+            direct = views[first, MODE] == CONTIGUOUS and views[first, N_INDEX] == 1 and out - first > 1
+            if direct:
+                start = np.uint64(base[0])
+            for v in range(first + 1 if direct else first, out):
+                at, places = np.uint64(base[v - first]), np.uint64(views[v, INDEX])
+                length, n = np.uint64(views[v, LENGTH]), np.uint64(views[v, N_INDEX])
+                mode, a = views[v, MODE], np.uint64(0)
                 if v == first:
-                    if mode == CONSTANT:
-                        for r in range(n):
-                            x = values[at + index[places + r]]
-                            for e in range(r * length, (r + 1) * length):
-                                buffer[e] = x
-                    elif mode == CONTIGUOUS:
-                        for r in range(n):
-                            a, z = r * length, at + index[places + r]
+                    for r in range(n):
+                        z = at + np.uint64(index[places + r])
+                        if mode == CONSTANT:
+                            x = values[z]
+                            for e in range(length):
+                                buffer[a + e] = x
+                        else:
                             for e in range(length):
                                 buffer[a + e] = values[z + e]
-                    else:
-                        for e in range(n):
-                            buffer[e] = values[at + index[places + e]]
+                        a += length
+                elif v == first + 1 and direct:
+                    for r in range(n):
+                        z = at + np.uint64(index[places + r])
+                        if mode == CONSTANT:
+                            x = values[z]
+                            for e in range(length):
+                                buffer[a + e] = values[start + a + e] * x
+                        else:
+                            for e in range(length):
+                                buffer[a + e] = values[start + a + e] * values[z + e]
+                        a += length
                 elif mode == CONSTANT:
                     for r in range(n):
-                        x = values[at + index[places + r]]
-                        for e in range(r * length, (r + 1) * length):
-                            buffer[e] *= x
+                        x = values[at + np.uint64(index[places + r])]
+                        for e in range(length):
+                            buffer[a + e] *= x
+                        a += length
                 elif mode == CONTIGUOUS:
                     for r in range(n):
-                        a, z = r * length, at + index[places + r]
+                        z = at + np.uint64(index[places + r])
                         for e in range(length):
                             buffer[a + e] *= values[z + e]
+                        a += length
                 else:
-                    for e in range(n):
-                        buffer[e] *= values[at + index[places + e]]
+                    for r in range(n):
+                        buffer[r] *= values[at + np.uint64(index[places + r])]
             for v in range(out, end):
-                at, length, places = base[v - first], views[v, LENGTH], views[v, INDEX]
-                mode, n = views[v, MODE], views[v, N_INDEX]
+                at, places = np.uint64(base[v - first]), np.uint64(views[v, INDEX])
+                length, n = np.uint64(views[v, LENGTH]), np.uint64(views[v, N_INDEX])
+                mode, a = views[v, MODE], np.uint64(0)
                 if mode == CONSTANT:
                     for r in range(n):
                         total = 0.0
-                        for e in range(r * length, (r + 1) * length):
-                            total += buffer[e]
-                        values[at + index[places + r]] += total
+                        for e in range(length):
+                            total += buffer[a + e]
+                        values[at + np.uint64(index[places + r])] += total
+                        a += length
                 elif mode == CONTIGUOUS:
                     for r in range(n):
-                        a, z = r * length, at + index[places + r]
+                        z = at + np.uint64(index[places + r])
                         for e in range(length):
                             values[z + e] += buffer[a + e]
+                        a += length
                 else:
-                    for e in range(n):
-                        values[at + index[places + e]] += buffer[e]
+                    for r in range(n):
+                        values[at + np.uint64(index[places + r])] += buffer[r]
             a = n_slow - 1
             while a >= 0:
                 counter[a] += 1
@@ -129,27 +152,34 @@ def run(jobs, views, strides, axes, index, buffer, values):
 
 
 @kernel
-def load(theta, base, tab_ptr, sorted_slots, tab_var, tab_stride, label_ptr, label, address, values):
+def load(unary, tables, n_unary, base, tab_ptr, sorted_slots, tab_var, tab_stride, label_ptr, label, address, values):
     """Write exp(theta - max) of each table with its axes sorted; return the sum of the maxima, -inf if one is."""
     constant = 0.0
     counter = np.zeros(64, np.int64)
     for t in range(len(address)):
-        if address[t] < 0:
-            continue
-        d, size = tab_ptr[t + 1] - tab_ptr[t], 1
         slots = sorted_slots[tab_ptr[t] : tab_ptr[t + 1]]
-        for s in slots:
-            size *= label_ptr[tab_var[s] + 1] - label_ptr[tab_var[s]]
-        counter[:d] = 0
-        at = base[t]
-        for s in slots:
+        d, to = len(slots), np.uint64(address[t])
+        source = unary if base[t] < n_unary else tables
+        at = base[t] if base[t] < n_unary else base[t] - n_unary
+        if d == 0:
+            values[to] = 1
+            constant += source[at]
+            continue
+        size, inner, stride = np.uint64(1), tab_var[slots[d - 1]], tab_stride[slots[d - 1]]
+        for a in range(d - 1):
+            s = slots[a]
+            size *= np.uint64(label_ptr[tab_var[s] + 1] - label_ptr[tab_var[s]])
             at += label[label_ptr[tab_var[s]]] * tab_stride[s]
-        top, to = -np.inf, address[t]
-        for e in range(size):
-            x = theta[at]
-            values[to + e] = x
-            top = max(top, x)
-            a = d - 1
+            counter[a] = 0
+        length = np.uint64(label_ptr[inner + 1] - label_ptr[inner])
+        top = -np.inf
+        for row in range(size):
+            start = to + row * length
+            for x in range(length):
+                y = source[np.uint64(at + label[np.uint64(label_ptr[inner]) + x] * stride)]
+                values[start + x] = y
+                top = y if y > top else top
+            a = d - 2
             while a >= 0:
                 s = slots[a]
                 labels = label[label_ptr[tab_var[s]] : label_ptr[tab_var[s] + 1]]
@@ -164,8 +194,9 @@ def load(theta, base, tab_ptr, sorted_slots, tab_var, tab_stride, label_ptr, lab
         if top == -np.inf:
             return -np.inf
         constant += top
-        for e in range(to, to + size):
-            values[e] = np.exp(values[e] - top)
+        for e in range(size * length):
+            y = values[to + e] - top
+            values[to + e] = vector_exp(y) if y > LEAST else 0.0
     return constant
 
 
@@ -178,15 +209,13 @@ def store(base, tab_ptr, sorted_slots, tab_var, tab_stride, label_ptr, label, pl
             continue
         slots = sorted_slots[tab_ptr[t] : tab_ptr[t + 1]]
         d, size, at = len(slots), 1, base[t]
-        if d == 0:
-            out[at] = 1
-            continue
-        for s in slots:
+        for a in range(d):
+            s = slots[a]
             size *= label_ptr[tab_var[s] + 1] - label_ptr[tab_var[s]]
             at += label[label_ptr[tab_var[s]]] * tab_stride[s]
-        counter[:d] = 0
+            counter[a] = 0
         for e in range(size):
-            out[at] = values[place[t] + e]
+            out[at] = values[place[t] + e] if d > 0 else 1.0
             a = d - 1
             while a >= 0:
                 s = slots[a]

@@ -18,7 +18,7 @@ import numpy as np
 from backfield.kernels.compile import exact_kernel
 
 #: Most entries of a block, unless one axis is longer; and the shortest contiguous run that is worth a loop.
-BLOCK, RUN = 1024, 8
+BLOCK, RUN = 2048, 4
 #: A table joins, or is read off, a larger one only where that has at most this share (1 / SHARE) of the clique's entries.
 SHARE = 4
 #: Kinds of jobs: operands that join; a message; a clique on the way down; marginals read off others.
@@ -207,8 +207,9 @@ def plan(labels, order, ends, flat, tab_ptr, tab_var, wanted, address, top):
                     n_local += 1
             n_slow, n_fast = _blocks(axes[job_axes : job_axes + n_local])
             buffer = max(buffer, n_fast)
-            for a in range(n_members):
-                if a == i or inside[a] == i:
+            for turn in range(n_members + 1):  # the whole one first: it is read where it lies
+                a = i if turn == 0 else turn - 1
+                if turn == 0 or inside[a] == i:
                     n_strides, length = _view(
                         mask[a], mask[i], d, local, where[a], size[a], job_axes, n_local, n_slow, n_fast,
                         views[n_views], strides, n_strides, length,

@@ -11,7 +11,7 @@ better ones.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,9 @@ CHEAP = 2**16
 #: Orders that need a larger table are given up at once.
 HOPELESS = 2**36
 #: Random restarts at the most, and the entries of tables per variable that are worth one.
-RESTARTS, WORTH = 32, 2**11
+RESTARTS, WORTH = 32, 2**13
+#: Fewer variables are no lattice that is worth a band order.
+LATTICE = 100
 
 
 class Elimination(NamedTuple):
@@ -141,18 +143,19 @@ def cheapest(
     cheap: int = CHEAP,
     hopeless: int = HOPELESS,
     weigh_largest: int = 8,
+    tries: int | None = None,
 ) -> Elimination:
     """Do what :func:`eliminate` does, on arrays.
 
     Orders are compared by the entries of all tables; where tables are stored, the largest one sets the least memory
-    needed, so its entries count ``weigh_largest`` times more.
+    needed, so its entries count ``weigh_largest`` times more. ``tries``: orders that are tried at the most.
     """
     group = np.zeros(adjacency.n, dtype=np.int64)
     group[list(last)] = 1
     best: Elimination | None = None
     smallest = least = 2**62
     deadline = None if seconds is None else clock() + seconds
-    for found in _orders(adjacency, group, hopeless, deadline):
+    for found in islice(_orders(adjacency, group, hopeless, deadline), tries):
         if isinstance(found, int):
             smallest = min(smallest, found)
         elif best is None or found.entries + weigh_largest * found.largest < least:
@@ -184,7 +187,7 @@ def _orders(adjacency: Adjacency, group: np.ndarray, hopeless: int, deadline: fl
         found = adjacency.greedy(group, rule, hopeless)
         least = min(least, found.entries if isinstance(found, Elimination) else hopeless)
         yield found
-    if not group.any():
+    if not group.any() and (adjacency.n > LATTICE or least == hopeless):
         yield adjacency.in_order(adjacency.band(), hopeless)
     if deadline is not None and clock() > deadline:
         return

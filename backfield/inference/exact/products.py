@@ -46,6 +46,8 @@ class Products:
         Marginals of variables alone are needed, not those of factors.
     memory : int
         Bytes that tables and messages may take.
+    tries : int
+        Orders of elimination that are tried at the most.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class Products:
         allowed: np.ndarray | None = None,
         variables_only: bool = False,
         memory: int = 2**30,
+        tries: int | None = None,
     ) -> None:
         layout = graph.layout
         n, n_unary = graph.n_variables, int(layout.var_ptr[-1])
@@ -88,13 +91,17 @@ class Products:
         self.n_out = n_unary if variables_only else self.n_theta
         wanted = np.zeros(n_tables, dtype=bool)
         wanted[: n if variables_only else n_tables] = True
-        self._plan(labels, limit, order, wanted)
+        self._plan(labels, limit, order, wanted, tries)
         if self.size * 8 > memory:
             raise TooLargeError(self.size)
 
-    def _plan(self, labels: np.ndarray, limit: int, order: Elimination | None, wanted: np.ndarray) -> None:
+    def _plan(
+        self, labels: np.ndarray, limit: int, order: Elimination | None, wanted: np.ndarray, tries: int | None
+    ) -> None:
         if order is None and len(labels):
-            order = cheapest(Adjacency(labels, self.tab_ptr, self.tab_var), cheap=CHEAP, hopeless=limit, weigh_largest=0)
+            order = cheapest(
+                Adjacency(labels, self.tab_ptr, self.tab_var), cheap=CHEAP, hopeless=limit, weigh_largest=0, tries=tries
+            )
         if order is not None and order.entries > limit:
             raise TooLargeError(order.entries)
         self.entries = 0 if order is None else order.entries
@@ -120,10 +127,10 @@ class Products:
     def _tables(self) -> tuple[np.ndarray, ...]:
         return self.base, self.tab_ptr, self.slots, self.tab_var, self.tab_stride, self.label_ptr, self.label
 
-    def tables(self, theta: np.ndarray) -> Tables:
-        """Return theta, laid out as by ``Potentials.vector``, as :meth:`run` needs it."""
+    def tables(self, unary: np.ndarray, factors: np.ndarray) -> Tables:
+        """Return the flat tables of theta as :meth:`run` needs them."""
         values = np.empty(self.n_loaded)
-        return Tables(values, load(theta, *self._tables, self.address, values))
+        return Tables(values, load(unary, factors, len(unary), *self._tables, self.address, values))
 
     def run(self, tables: Tables) -> tuple[float, np.ndarray] | None:
         """Return log Z and marginals laid out as theta (or as its unary part); None where underflow is possible."""

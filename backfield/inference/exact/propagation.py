@@ -24,12 +24,10 @@ def propagate(theta: Potentials, allowed: np.ndarray) -> np.ndarray:
     ImpossibleError
         Where a variable has no label left, so nothing is possible.
     """
-    if theta.is_finite:
-        return allowed
-    layout = theta.graph.layout
+    layout, tables = theta.graph.layout, theta.factors_flat
     out = allowed & (theta.unary_flat > -np.inf)
-    tables = theta.factors_flat
-    blocks = np.minimum.reduceat(tables, layout.table_ptr[:-1]) == -np.inf if len(tables) else np.zeros(0, dtype=bool)
+    blocks = np.zeros(theta.graph.n_factors, dtype=bool)
+    _find_zeros(layout.table_ptr, tables, blocks)
     _propagate(
         layout.var_ptr, layout.scope_ptr, layout.scope, layout.stride, layout.table_ptr, layout.inc_ptr, layout.inc,
         layout.slot_factor, tables, blocks, out,
@@ -38,6 +36,16 @@ def propagate(theta: Potentials, allowed: np.ndarray) -> np.ndarray:
     if not left.all():
         raise ImpossibleError
     return out
+
+
+@exact_kernel
+def _find_zeros(table_ptr, tables, blocks):
+    """Mark the factors that forbid something."""
+    for c in range(len(blocks)):
+        for e in range(np.uint64(table_ptr[c]), np.uint64(table_ptr[c + 1])):
+            if tables[e] == -np.inf:
+                blocks[c] = True
+                break
 
 
 @exact_kernel
