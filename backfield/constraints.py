@@ -100,6 +100,11 @@ def instance(words: str, *types: type) -> Rule:
     return Rule(words, lambda value: isinstance(value, types))
 
 
+def _is_estimator(value: Any) -> bool:
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in ("fit", "get_params"))
+
+
+estimator = Rule("an estimator of scikit-learn's kind", _is_estimator)
 flag = Rule("True or False", lambda value: isinstance(value, bool | np.bool_))
 path = Rule("a path", lambda value: isinstance(value, str | os.PathLike) and "\0" not in str(value) and str(value) != "")
 functions = Rule(

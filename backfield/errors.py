@@ -2,7 +2,10 @@
 
 
 class InputError(ValueError):
-    """Invalid input. The message states what was received, what is needed and where."""
+    """Invalid input. The message states in one line what was received, what is needed and where."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(" ".join(line.strip() for line in str(message).splitlines()))  # arrays are shown in several
 
 
 class ClusterError(RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,28 @@ def _digits(rng: np.random.Generator, out: bytearray) -> None:
 
 
 _BYTE_MUTATIONS = [_flip, _flip, _overwrite, _truncate, _delete, _duplicate, _insert, _digits]
+
+
+#: Words that readers of texts stumble over.
+ODD_WORDS = [b"-1", b"0", b"1", b"1e400", b"nan", b"inf", b"-inf", b"99999999999", b"x", b"{", b"}", b"(", b")", b"|", b";",
+             b'"', b"/*", b"//", b"<", b"</X>", b"&a;", b"\\", b"\x00", b"\xff", b"\n\n", b"%x[9999999999,0]"]  # fmt: skip
+
+
+def mutate_tokens(rng: np.random.Generator, data: bytes) -> bytes:
+    """Return a text with one to four words replaced, removed, doubled or moved."""
+    words = re.split(rb"(\s+)", data)
+    for _ in range(int(rng.integers(1, 5))):
+        at, other = (2 * int(rng.integers((len(words) + 1) // 2)) for _ in range(2))
+        action = int(rng.integers(5))
+        if action <= 1:
+            words[at] = ODD_WORDS[int(rng.integers(len(ODD_WORDS)))]
+        elif action == 2:
+            words[at] = b""
+        elif action == 3:
+            words[at] = words[at] * int(rng.choice([2, 1000]))
+        else:
+            words[at], words[other] = words[other], words[at]
+    return b"".join(words)
 
 
 def mutate_json(rng: np.random.Generator, value: Any) -> Any:

@@ -11,11 +11,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
 
+from backfield.cli._signals import Received, as_interrupts
 from backfield.cli.compare import compare
 from backfield.cli.convert import convert
 from backfield.cli.demo import demo
@@ -47,7 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "warm": warm,
 }
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_INPUT = 0, 1, 2
 #: Set this variable to see where an error came from.
 TRACEBACK = "BACKFIELD_TRACEBACK"
 #: Set by the shell where ``--install-completion`` was run.
@@ -60,11 +61,12 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit code; errors become one line on standard error."""
+    received = Received()
     try:
-        with _plain_warnings():
+        with as_interrupts() as received, _plain_warnings():
             return _invoke(arguments)
     except KeyboardInterrupt as stop:
-        return _say(str(stop) or "interrupted.", INTERRUPTED)
+        return _say(str(stop) or "interrupted.", received.code)
     except BrokenPipeError:  # the reader of our output has gone; there is nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -167,7 +169,8 @@ def _explain(error: Exception) -> int:
 
 def _say(message: str, code: int) -> int:
     line = " ".join(message.split())
-    typer.echo(f"backfield: {line}", err=True)
+    with suppress(OSError):  # the terminal may be gone: SIGHUP says so
+        typer.echo(f"backfield: {line}", err=True)
     return code
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import contextlib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,6 +91,7 @@ def fit(
     from backfield.atomic import protecting
     from backfield.cli._models import quiet_cluster
     from backfield.data.checks import check_labels
+    from backfield.errors import InputError
     from backfield.structures.reading import choose_preprocessing, read_data
     from backfield.training.execution import using
 
@@ -115,7 +115,11 @@ def fit(
     with quiet_cluster(cluster), using(cluster):
         _run(context, crf, made(train), train.labels, out, checkpoint, resume, extra, chunks)
     crf.preprocessing_ = made.as_json()
-    crf.save(out)
+    try:
+        crf.save(out)
+    except InputError as error:  # a disk that is full, say
+        kept = f"{checkpoint or _checkpoint_of(out)} holds the finished fit. To resume when there is room: {again(context)}"
+        raise InputError(f"{error} {kept}") from error
     if checkpoint is None:
         _checkpoint_of(out).unlink(missing_ok=True)
     typer.echo(_summary(crf, train, out))
@@ -149,7 +153,12 @@ def _run(
     """Fit; an interruption says how to go on."""
     import warnings
 
+    from backfield.cli._signals import between_iterations
     from backfield.errors import ClusterError, ConvergenceWarning
+
+    def say(line: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            typer.echo(f"backfield: {line}", err=True)
 
     file = checkpoint or _checkpoint_of(out)
     # The user's own checkpoint is kept up to date; ours is there for Ctrl-C and must not cost much.
@@ -159,7 +168,7 @@ def _run(
     if resume and not before:
         typer.echo(f"backfield: there is no checkpoint {file}; starting from the beginning.", err=True)
     try:
-        with _interruptible() as check, warnings.catch_warnings():
+        with between_iterations(say) as check, warnings.catch_warnings():
             # The summary has the message of the learner.
             warnings.filterwarnings("ignore", ".* stopped at its last iteration", ConvergenceWarning)
             crf.fit(X, y, checkpoint=file, resume=resume, validation=validation, callbacks=[check], **often)
@@ -171,37 +180,6 @@ def _run(
         if not file.exists() or (not resume and file.stat().st_mtime_ns == before):
             raise
         raise ClusterError(f"{error} {file} holds the fit so far. To resume: {again(context)}") from error
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[..., None]]:
-    """Let Ctrl-C act between two iterations, when the callback that this gives is called; a second one acts at once.
-
-    An exception in the midst of compilation can get lost in LLVM's callbacks, or take LLVM down.
-    """
-    import signal
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda *row: None
-        return
-    pressed: list[int] = []
-
-    def press(number: int, frame: Any) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(number)
-        typer.echo("backfield: stopping after this iteration; Ctrl-C again stops at once.", err=True)
-
-    def check(*row: Any) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def again(context: typer.Context) -> str:

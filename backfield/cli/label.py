@@ -31,6 +31,7 @@ def label(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise InputError(f"backfield label needs {error.name}: pip install 'backfield[label]'.") from error
+    from backfield.cli._signals import handling
     from backfield.labelling import Session
     from backfield.labelling.serve import Served
 
@@ -48,7 +49,7 @@ def label(
 
             webbrowser.open(served.url)
 
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), handling(lambda number, frame: served.stop()):
         served.run(started)
     typer.echo(f"The labels are in {folder / 'masks'} ({folder / 'labels.json'} names them). {_advice(folder)}")
 

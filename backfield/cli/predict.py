@@ -97,10 +97,12 @@ def _stream_masks(
             for _ in _written(crf, data, X, files, left, proba, cluster, tile, colours):
                 done += 1
                 progress(done, len(data))
-    except (KeyboardInterrupt, ClusterError) as error:
+    except (KeyboardInterrupt, ClusterError, OSError) as error:
         text = f"{done} of {len(data)} masks are in {folder}. To resume: {again(context)}"
         if isinstance(error, ClusterError):
             raise ClusterError(f"{error} {text}") from error
+        if isinstance(error, OSError):
+            raise OSError(error.errno, f"{error.strerror or error}; {text}", error.filename) from error
         raise KeyboardInterrupt(f"interrupted; {text}") from None
     marker.unlink(missing_ok=True)
     kept = f" ({len(data) - len(left)} were there)" if len(left) < len(data) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +37,8 @@ class NeighbourMeans(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 
     def transform(self, X: Sequence[Any]) -> list[Sample]:
         """Return the samples with more features."""
+        if isinstance(X, str | bytes | dict) or not isinstance(X, Iterable):
+            raise InputError(f"NeighbourMeans needs a list of backfield.Sample, got {type(X).__name__}.")
         out = []
         for number, x in enumerate(X):
             if not isinstance(x, Sample):

@@ -17,10 +17,11 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from backfield.constraints import Table, check, choice, instance, numbers, optional, real
 from backfield.errors import InputError
 from backfield.estimators.label_tree import LabelTree, strongest_pairs
 from backfield.learners import Learner
-from backfield.registry import get
+from backfield.registry import Component, get
 from backfield.training.protocols import Evaluation, Gram
 
 #: More labels than this are coupled by their most informative pairs only.
@@ -29,6 +30,19 @@ ALL_PAIRS = 10
 _WIDTH = 5
 #: What the ridge on intercepts is multiplied by: small, so the means of features do not matter.
 _INTERCEPT = 1e-4
+
+
+#: What the parameters may be.
+PARAMETERS: Table = {
+    "decoder": (choice("max_marginal", "map"),),
+    "learner": (instance("a spec such as 'lbfgs(max_iter=200)', or a part", str, Component),),
+    "pairs": (choice("auto", "all", "tree", "none"), instance("a list of pairs", list, tuple, np.ndarray)),
+    "l2": (choice("auto"), real(0)),
+}
+
+
+class _WrongType(InputError, TypeError):
+    """What scikit-learn calls a type error."""
 
 
 class MultiLabelCRF(ClassifierMixin, BaseEstimator):
@@ -69,9 +83,8 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, F), dense or sparse, and Y (n, K) of 0 and 1; -1 or NaN = not known."""
-        self._check_decoder()
-        labels = checked_labels(Y)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+        check(self.get_params(deep=False), PARAMETERS)
+        X, labels = self._validated(X), checked_labels(Y)
         if len(labels) != X.shape[0]:
             raise InputError(f"X has {X.shape[0]} rows and Y {len(labels)}; both need one per example.")
         weight = _checked_weight(sample_weight, len(labels))
@@ -94,7 +107,7 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return labels (n, K) of 0 and 1."""
-        self._check_decoder()
+        check(self.get_params(deep=False), PARAMETERS)
         scores = self._scores(X)
         if self.decoder == "map":
             return self.tree_.best(scores, self._couplings)
@@ -128,7 +141,7 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
 
     def with_arrays(self, arrays: dict[str, np.ndarray]) -> Self:
         """Become the model of which :meth:`arrays` were taken; what does not go together is refused."""
-        self._check_decoder()
+        check(self.get_params(deep=False), PARAMETERS)
         coef, intercept, couplings, pairs = (arrays[key] for key in ("coef", "intercept", "couplings", "pairs"))
         sizes = (2, coef.shape[:1], pairs.shape[:1], (*pairs.shape[:1], 2))
         if (
@@ -145,12 +158,16 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return np.asarray(X @ self.coef_.T) + self.intercept_
+        return np.asarray(self._validated(X, reset=False) @ self.coef_.T) + self.intercept_
 
-    def _check_decoder(self) -> None:
-        if self.decoder not in ("max_marginal", "map"):
-            raise InputError(f"decoder must be 'max_marginal' or 'map', received {self.decoder!r}.")
+    def _validated(self, X: Any, reset: bool = True) -> Any:
+        """Return the features as scikit-learn checks them; what it refuses is refused in one line."""
+        try:
+            return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=reset)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        except TypeError as error:
+            raise _WrongType(str(error)) from error
 
     def __sklearn_tags__(self) -> Any:
         """Declare several labels per row, and sparse features."""
@@ -163,7 +180,10 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
 
 def checked_labels(Y: Any) -> np.ndarray:
     """Return labels (n, K) as 0, 1 and -1 = not known."""
-    values = np.asarray(Y.toarray() if issparse(Y) else Y)
+    try:
+        values = np.asarray(Y.toarray() if issparse(Y) else Y)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Y must be numbers of shape (n, K): {error}.") from error
     if values.ndim != 2 or values.shape[1] == 0 or values.dtype.kind not in "biuf":
         raise InputError(f"Y must be numbers of shape (n, K), received {values.dtype} of shape {values.shape}.")
     labels = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
@@ -175,6 +195,7 @@ def checked_labels(Y: Any) -> np.ndarray:
 
 
 def _checked_weight(sample_weight: Any, count: int) -> np.ndarray:
+    check({"sample_weight": sample_weight}, {"sample_weight": (numbers(f"{count} numbers >= 0"), optional)})
     weight = np.ones(count) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (count,) or not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise InputError(f"sample_weight must be {count} finite numbers >= 0, not all zero.")
@@ -186,14 +207,15 @@ def _ridge(l2: Any, n_known: int) -> float:
         raise InputError("there is nothing to learn from: no label is known.")
     if isinstance(l2, str) and l2 == "auto":
         return 0.5 / n_known
-    if isinstance(l2, bool) or not isinstance(l2, int | float | np.number) or not 0 <= l2 < math.inf:
-        raise InputError(f"l2 must be 'auto' or a finite number >= 0, received {l2!r}.")
     return float(l2)
 
 
 def checked_pairs(pairs: Any, count: int) -> np.ndarray:
     """Return pairs of labels (number of pairs, 2), the smaller label first."""
-    ends = np.sort(np.asarray(pairs, dtype=np.int64).reshape(-1, 2), axis=1)
+    try:
+        ends = np.sort(np.asarray(pairs, dtype=np.int64).reshape(-1, 2), axis=1)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"pairs must be different pairs of labels 0 .. {count - 1}, each once.") from None
     bad = ends.size and (ends.min() < 0 or ends.max() >= count or (ends[:, 0] == ends[:, 1]).any())
     if bad or len(np.unique(ends, axis=0)) != len(ends):
         raise InputError(f"pairs must be different pairs of labels 0 .. {count - 1}, each once.")
@@ -204,8 +226,6 @@ def _chosen_pairs(pairs: Any, labels: np.ndarray) -> np.ndarray:
     count = labels.shape[1]
     if not isinstance(pairs, str):
         return checked_pairs(pairs, count)
-    if pairs not in ("auto", "all", "tree", "none"):
-        raise InputError(f"pairs must be 'auto', 'all', 'tree', 'none' or a list of pairs, received {pairs!r}.")
     if pairs == "none":
         return np.empty((0, 2), dtype=np.int64)
     if pairs == "all" or (pairs == "auto" and count <= ALL_PAIRS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from backfield.constraints import check, estimator, optional
 from backfield.data.samples import GridSample, Sample
 from backfield.errors import InputError
 
@@ -38,7 +39,8 @@ class Scaled(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # ty
 
     def fit(self, X: Sequence[Any], y: Any = None) -> Self:
         """Fit the scaler on the rows of all examples."""
-        rows = [_rows(x, number) for number, x in enumerate(X)]
+        check({"scaler": self.scaler}, {"scaler": (estimator, optional)})
+        rows = [_rows(x, number) for number, x in enumerate(_examples(X))]
         if not rows:
             raise InputError("Scaled needs at least one example.")
         widths = {each.shape[1] for each in rows}
@@ -53,7 +55,7 @@ class Scaled(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # ty
     def transform(self, X: Sequence[Any]) -> list[Any]:
         """Return the examples with scaled features."""
         check_is_fitted(self, "scaler_")
-        return [self._scaled(x, number) for number, x in enumerate(X)]
+        return [self._scaled(x, number) for number, x in enumerate(_examples(X))]
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose whether (T, F) examples come as ``"pandas"`` or ``"polars"`` frames; others stay arrays."""
@@ -77,12 +79,22 @@ class Scaled(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # ty
         return found if plain or issparse(rows) else found.reshape(np.shape(x))
 
 
+def _examples(X: Any) -> Iterable[Any]:
+    """Return the examples, if these are some."""
+    if isinstance(X, str | bytes | dict) or not isinstance(X, Iterable):
+        raise InputError(f"Scaled needs a list of examples, got {type(X).__name__}.")
+    return X
+
+
 def _rows(x: Any, number: int) -> Any:
     """Return the (N, F) features of an example."""
     features = x.node_features if isinstance(x, Sample) else x.features if isinstance(x, GridSample) else x
     if issparse(features):
         return features.tocsr()
-    array = np.asarray(features)
+    try:
+        array = np.asarray(features)
+    except ValueError as error:  # ragged lists
+        raise InputError(f"example {number}: Scaled needs arrays of numbers, got ragged lists.") from error
     if array.dtype.kind not in "biuf" or array.ndim < 2:
         got = f"{array.dtype} of shape {array.shape}"
         raise InputError(f"example {number}: Scaled needs arrays of numbers with features as last axis, received {got}.")

@@ -69,7 +69,8 @@ def from_edges(edges: Any, n_variables: int | None = None, labels: int | Sequenc
         raise InputError(f"edges must hold integers, received dtype {pairs.dtype}.")
     pairs = pairs.astype(np.int64)
     if n_variables is None:
-        n_variables = len(labels) if np.ndim(labels) else int(pairs.max(initial=-1)) + 1  # type: ignore[arg-type]
+        listed = isinstance(labels, list | tuple) or (isinstance(labels, np.ndarray) and labels.ndim > 0)
+        n_variables = len(labels) if listed else int(pairs.max(initial=-1)) + 1  # type: ignore[arg-type]
     n = _positive(n_variables, "n_variables")
     _check_scopes(pairs.ravel(), np.arange(0, 2 * len(pairs) + 1, 2), n)
     return _pairwise(_counts(labels, n), pairs)

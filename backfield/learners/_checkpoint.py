@@ -1,6 +1,7 @@
 """Checkpoint files: arrays in safetensors, all else as JSON in its header, replaced as a whole or not at all.
 
     read: format, version and checksum first, then the content; nothing in the file is run
+    use:  types and sizes of a state are checked (``check_state``) before a learner goes on from it
 
 Written by ``backfield.atomic``. Cost: one copy of the arrays in memory.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,41 @@ def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if header.get("checksum") != _checksum(arrays, header["content"]):
         raise InputError(f"the checkpoint {path} is damaged: its checksum is wrong.")
     return arrays, content
+
+
+def check_state(
+    arrays: dict[str, np.ndarray], numbers: Any, shapes: Mapping[str, str], types: Mapping[str, type], sizes: dict[str, int]
+) -> None:
+    """Refuse (ValueError) a state whose arrays or numbers are missing, or of other types or sizes.
+
+    A shape is a type and sizes, ``"float k n"``: letters stand for one size each, those of ``sizes`` for a known one,
+    ``n|0`` for it or nothing. ``float`` is finite, ``real`` any number. A name with ``?`` may be missing.
+    """
+    known = dict(sizes)
+    for name, shape in shapes.items():
+        array = arrays.get(name.removesuffix("?"))
+        if array is None and name.endswith("?"):
+            continue
+        if array is None or not _has_shape(array, *shape.split(), known=known):
+            raise ValueError(f"its array {name.removesuffix('?')} is not {shape}")
+    for name, kind in types.items():
+        value = numbers[name]
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        good = {bool: isinstance(value, bool), int: whole and value >= 0, float: whole or isinstance(value, float)}
+        if not good[kind]:
+            raise ValueError(f"its number {name} is {value!r:.40}")
+
+
+def _has_shape(array: np.ndarray, kind: str, *axes: str, known: dict[str, int]) -> bool:
+    if array.ndim != len(axes) or array.dtype.kind not in ("iu" if kind == "int" else "f"):
+        return False
+    if kind == "float" and not np.isfinite(array).all():
+        return False
+    for size, axis in zip(array.shape, axes, strict=True):
+        letter, _, other = axis.partition("|")
+        if known.setdefault(letter, size) != size and other != str(size):
+            return False
+    return True
 
 
 def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:

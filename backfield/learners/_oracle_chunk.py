@@ -20,6 +20,7 @@ from backfield.inference.conditioned import infer_given
 from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
 from backfield.kernels.arrays import is_sparse
+from backfield.learners._checkpoint import check_state
 from backfield.learners.base import dot
 from backfield.objectives.base import argmax_labels
 from backfield.objectives.max_margin import margin
@@ -191,6 +192,7 @@ class Chunk:
             zero = np.zeros(int(fixed.graph.layout.msg_ptr[-1]))
             memory = Memory(zero, zero, np.zeros(len(fixed.target)), None)
             if kept is not None:
+                _check_kept(kept[k], len(zero), len(fixed.target), hidden=fixed.evidence is not None)
                 memory = memory._replace(messages=kept[k][0], plain=kept[k][1], target=kept[k][2])
             elif fixed.evidence is not None:
                 memory = memory._replace(target=self._clamped(fixed, memory))
@@ -361,3 +363,15 @@ def _flat(theta: Potentials, kind: str) -> np.ndarray:
 def _entries(graph: Any, kind: str, index: Any, n_outputs: int) -> np.ndarray:
     ptr = graph.layout.var_ptr if kind == "unary" else graph.layout.table_ptr
     return ptr[:-1][index][:, None] + np.arange(n_outputs)
+
+
+def _check_kept(kept: Any, n_messages: int, n_entries: int, hidden: bool) -> None:
+    """Refuse messages and targets from a checkpoint that are not those of the example: kernels go through them."""
+    messages, plain, target = kept
+    check_state(
+        {"messages": messages, "plain": plain}, {}, {"messages": "float k", "plain": "float k"}, {}, {"k": n_messages}
+    )
+    if hidden != (target is not None):
+        raise ValueError("its soft targets are not those of the hidden labels")
+    if hidden:
+        check_state({"target": target}, {}, {"target": "float k"}, {}, {"k": n_entries})

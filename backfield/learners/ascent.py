@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class Ascent(Learner, name="ascent"):
     def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         project = projection_of(self.name, self.projection, problem)
-        state = AscentState(project(w)) if restored is None else AscentState.unpack(*restored)
+        state = AscentState(project(w)) if restored is None else run.unpacked(AscentState, restored)
         if restored is None:
             run.mark(state)
         while True:
@@ -157,20 +157,22 @@ class AscentState:
     path: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     loops: int = 0
 
+    shapes: ClassVar[dict[str, str]] = {"w": "float n", "best?": "float n", "mean?": "float n", "path": "float k n|0"}
+    types: ClassVar[dict[str, type]] = {"iteration": int, "score": float, "votes": float, "loops": int}
+
     def pack(self) -> Restored:
         """Return arrays, and numbers for JSON."""
         arrays = {key: array for key in _ARRAYS if (array := getattr(self, key)) is not None}
-        return arrays, {key: getattr(self, key) for key in _NUMBERS}
+        return arrays, {key: getattr(self, key) for key in self.types}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> AscentState:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
         """Return the state that was packed."""
         known: dict[str, Any] = {key: arrays[key] for key in _ARRAYS if key in arrays}
-        return cls(**known, **{key: numbers[key] for key in _NUMBERS})
+        return cls(**known, **{key: numbers[key] for key in cls.types})
 
 
 _ARRAYS = ("w", "best", "mean", "path")
-_NUMBERS = ("iteration", "score", "votes", "loops")
 
 
 def _score(seen: Evaluation, problem: Minimisable) -> float:

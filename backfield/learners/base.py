@@ -18,19 +18,19 @@ import math
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
 from backfield.atomic import probe
 from backfield.errors import InputError
 from backfield.kernels.compiling import clock
-from backfield.learners._checkpoint import read_checkpoint, write_checkpoint
+from backfield.learners._checkpoint import check_state, read_checkpoint, write_checkpoint
 from backfield.objectives import MaxMargin
 from backfield.registry import Component
 from backfield.training.protocols import (
@@ -141,7 +141,8 @@ class Learner(Component):
         restored = run.open(checkpoint, resume, checkpoint_seconds, checkpoint_iterations)
         if run.done is not None:
             assert restored is not None
-            self.reopen(problem, run, restored)
+            with run.restoring():
+                self.reopen(problem, run, restored)
             return run.done
         try:
             ending = self.minimise(problem, start, run, restored)
@@ -235,12 +236,37 @@ class Resumable(Protocol):
         """Return arrays, and numbers for JSON."""
 
 
+class Declared(Resumable, Protocol):
+    """A state that says what it packs: types and sizes of arrays (n weights, m examples), types of numbers."""
+
+    shapes: ClassVar[dict[str, str]]
+    types: ClassVar[dict[str, type]]
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
+        """Return the state that was packed."""
+
+
+State = TypeVar("State", bound=Declared)
+
+
 class Best(NamedTuple):
     """The lowest validation value so far, its weights, and the number of rows since."""
 
     value: float = math.inf
     w: np.ndarray | None = None
     waited: int = 0
+
+
+#: The rest of a checkpoint.
+_RESULTS = {"validated?": "float n", "result?": "float n"}
+_CONTENT: dict[str, type] = {"best": float, "waited": int, "seconds": float}
+
+
+def _checked_row(row: Any) -> Row:
+    if not isinstance(row, dict) or not isinstance(row["iteration"], int) or not isinstance(row["seconds"], float):
+        raise ValueError("a row of its trace is none")
+    return row
 
 
 class Run:
@@ -305,13 +331,38 @@ class Run:
                     f"the checkpoint {path} has {key} {theirs.get(key)!r} and this fit has {self.identity.get(key)!r}; they "
                     "do not match: resume with the original settings, or start over without resume."
                 )
-        self.trace = content["trace"]
-        self.best = Best(content["best"], arrays.get("validated"), content["waited"])
-        self._began -= content["seconds"]
-        self._saved_once, self._saved_rows = True, len(self.trace)
-        if content["outcome"] is not None:
-            self.done = Fit(arrays["result"], self.trace, *content["outcome"])
-        return arrays, content["state"]
+        with self.restoring():
+            check_state(arrays, content, _RESULTS, _CONTENT, self.sizes)
+            self.trace = [_checked_row(row) for row in content["trace"]]
+            self.best = Best(content["best"], arrays.get("validated"), content["waited"])
+            self._began -= content["seconds"]
+            self._saved_once, self._saved_rows = True, len(self.trace)
+            if content["outcome"] is not None:
+                converged, message = content["outcome"]
+                self.done = Fit(arrays["result"], self.trace, bool(converged), str(message))
+            return arrays, dict(content["state"])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the letters of shapes stand for."""
+        return {"n": int(self.problem.n_weights), "m": int(self.problem.n_examples)}
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Say that the checkpoint is no good where its content does not go with this fit."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"the checkpoint {self._path} cannot be resumed: {error}") from error
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            why = " ".join(str(error).split())[:100]
+            raise InputError(f"the checkpoint {self._path} is damaged: it holds no state of this fit ({why}).") from error
+
+    def unpacked(self, kind: type[State], restored: Restored) -> State:
+        """Return the state to go on from."""
+        with self.restoring():
+            check_state(*restored, kind.shapes, kind.types, self.sizes)
+            return kind.unpack(*restored)
 
     def record(self, w: np.ndarray, row: Row, state: Resumable, total: int, *, fresh: bool = False) -> str:
         """Add a row to the trace; return "callback" or "validation" if that stops the fit, else "".
@@ -371,7 +422,7 @@ class Run:
             if not self._saved_once:
                 self._path = None
                 raise failed from error
-            warnings.warn(f"{failed} The fit continues; the last checkpoint is kept.", stacklevel=2)
+            warnings.warn(f"{failed} The fit continues; the last checkpoint is kept and can be resumed.", stacklevel=2)
         self._saved_once = True
         self._saved_at = time.perf_counter()
         self._saved_rows = len(self.trace)
@@ -409,7 +460,8 @@ class Run:
         return Fit(ending.w.copy(), self.trace, ending.converged, self._note + ending.message, ending.distance)
 
     def _unwritable(self, error: OSError) -> InputError:
-        return InputError(f"the checkpoint {self._path} cannot be written: {error.strerror or error}.")
+        what = f"the checkpoint {self._path} cannot be written: {error.strerror or error}"
+        return InputError(f"{what}; make room there, or choose another place.")
 
 
 def _inside(problem: Minimisable, ending: Ending) -> Ending:

@@ -29,11 +29,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.indices import are_indices, are_pointers
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners.base import Ending, Learner, Restored, Run, dot, number, whole
 from backfield.training.margin import Plane
@@ -107,7 +108,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
     def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         dual = _Dual(self, problem, projection_of(self.name, self.projection, problem))
-        at = DualState.start(problem) if restored is None else DualState.unpack(*restored)
+        at = DualState.start(problem) if restored is None else run.unpacked(DualState, restored)
         if restored is None:
             run.mark(at)
         stop, closed = run.verdict(), False
@@ -146,6 +147,20 @@ class DualState:
     gap: float = np.inf
     exact: bool = True  # every answer of the oracle was optimal
 
+    shapes: ClassVar[dict[str, str]] = {
+        "sum": "float n", "mean": "float n", "gaps": "real m", "planes_ptr": "int p", "planes_index": "int q",
+        "planes_values": "float q", "planes_loss": "float m", "cached_ptr": "int r", "cached_index": "int s",
+        "cached_values": "float s", "cached_loss": "float t", "cached_count": "int m",
+    }  # fmt: skip
+    types: ClassVar[dict[str, type]] = {
+        "loss": float,
+        "steps": int,
+        "epoch": int,
+        "primal": float,
+        "gap": float,
+        "exact": bool,
+    }
+
     @classmethod
     def start(cls, problem: Any) -> DualState:
         """All planes at the true labels: w = 0."""
@@ -159,19 +174,18 @@ class DualState:
         arrays |= _pack(self.planes, "planes", n)
         arrays |= _pack([each for group in self.cached for each in group], "cached", n)
         arrays["cached_count"] = np.array([len(group) for group in self.cached])
-        return arrays, {key: getattr(self, key) for key in _NUMBERS}
+        return arrays, {key: getattr(self, key) for key in self.types}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> DualState:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
         """Return the progress that was packed."""
         n = len(arrays["sum"])
         flat, bounds = _unpack(arrays, "cached", n), np.cumsum([0, *arrays["cached_count"]])
+        if not are_pointers(bounds, len(flat)):
+            raise ValueError("its cached planes are not those of its examples")
         cached = [tuple(flat[a:b]) for a, b in pairwise(bounds)]
         parts: dict[str, Any] = {key: arrays[key] for key in ("sum", "gaps", "mean")}
-        return cls(planes=_unpack(arrays, "planes", n), cached=cached, **parts, **numbers)
-
-
-_NUMBERS = ("loss", "steps", "epoch", "primal", "gap", "exact")
+        return cls(planes=_unpack(arrays, "planes", n), cached=cached, **parts, **{key: numbers[key] for key in cls.types})
 
 
 def _pack(planes: list[Plane], name: str, n: int) -> dict[str, np.ndarray]:
@@ -188,6 +202,8 @@ def _pack(planes: list[Plane], name: str, n: int) -> dict[str, np.ndarray]:
 def _unpack(arrays: dict[str, np.ndarray], name: str, n: int) -> list[Plane]:
     """Return the planes that were packed."""
     ptr, index, values, loss = (arrays[f"{name}_{key}"] for key in ("ptr", "index", "values", "loss"))
+    if not (are_pointers(ptr, len(index)) and are_indices(index, n)):
+        raise ValueError(f"its {name} planes go beyond the weights")
     parts = [(index[a:b], values[a:b]) for a, b in pairwise(ptr)]
     return [Plane(None if len(i) == n else i, v, float(each)) for (i, v), each in zip(parts, loss, strict=True)]
 

@@ -16,7 +16,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -103,7 +103,9 @@ class LBFGS(Learner, name="lbfgs"):
         if restored is None:
             state, stop = self._enter(LBFGSState(w), functions[0], run, total)
         else:
-            state, stop = LBFGSState.unpack(*restored), run.verdict()
+            state, stop = run.unpacked(LBFGSState, restored), run.verdict()
+            with run.restoring():
+                functions[state.stage]
         while True:
             function, last = functions[state.stage], state.stage == len(stages) - 1
             ending = self._ending(state, stages[state.stage][1], stop)
@@ -203,6 +205,12 @@ class LBFGSState:
     stalled: int = 0
     failed: bool = False
 
+    shapes: ClassVar[dict[str, str]] = {"w": "float n", "gradient": "float n", "s?": "float k n", "y?": "float k n"}
+    types: ClassVar[dict[str, type]] = {
+        "value": float, "errors": float, "scale": float, "iteration": int, "stage": int, "count": int, "low": float,
+        "low_norm": float, "stalled": int, "failed": bool,
+    }  # fmt: skip
+
     def at(self, w: np.ndarray, seen: Evaluation, **changes: Any) -> LBFGSState:
         """Return the state at another evaluation."""
         gradient = np.asarray(seen.gradient, dtype=np.float64)
@@ -237,16 +245,15 @@ class LBFGSState:
         if self.pairs:
             arrays["s"] = np.stack([pair.s for pair in self.pairs])
             arrays["y"] = np.stack([pair.y for pair in self.pairs])
-        return arrays, {key: getattr(self, key) for key in _NUMBERS}
+        return arrays, {key: getattr(self, key) for key in self.types}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> LBFGSState:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
         """Return the state that was packed."""
         pairs = [_Pair(s, y, 1.0 / dot(s, y)) for s, y in zip(arrays.get("s", ()), arrays.get("y", ()), strict=True)]
-        return cls(w=arrays["w"], gradient=arrays["gradient"], pairs=tuple(pairs), **numbers)
-
-
-_NUMBERS = [each.name for each in dataclasses.fields(LBFGSState) if each.name not in ("w", "gradient", "pairs")]
+        return cls(
+            w=arrays["w"], gradient=arrays["gradient"], pairs=tuple(pairs), **{key: numbers[key] for key in cls.types}
+        )
 
 
 class StageFunction:

@@ -11,7 +11,7 @@ entries. Both need a margin loss (``HasOracle``) and have no penalty: l2 = 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from backfield.training.margin import Plane
 from backfield.training.protocols import HasExamples, HasOracle
 
 
-class OnlineState(NamedTuple):
+@dataclass(frozen=True)
+class OnlineState:
     """Weights, the sum of t times the moves, and the numbers of steps and epochs."""
 
     w: np.ndarray
@@ -29,14 +30,17 @@ class OnlineState(NamedTuple):
     t: int = 0
     epoch: int = 0
 
+    shapes: ClassVar[dict[str, str]] = {"w": "float n", "moved": "float n"}
+    types: ClassVar[dict[str, type]] = {"t": int, "epoch": int}
+
     def pack(self) -> Restored:
         """Return arrays, and numbers for JSON."""
         return {"w": self.w, "moved": self.moved}, {"t": self.t, "epoch": self.epoch}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> OnlineState:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
         """Return the state that was packed."""
-        return cls(arrays["w"], arrays["moved"], int(numbers["t"]), int(numbers["epoch"]))
+        return cls(arrays["w"], arrays["moved"], numbers["t"], numbers["epoch"])
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +73,7 @@ class Online(Learner):
 
     def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Go through the examples ``epochs`` times, in an order drawn from the seed."""
-        at = OnlineState(w.copy(), np.zeros_like(w)) if restored is None else OnlineState.unpack(*restored)
+        at = OnlineState(w.copy(), np.zeros_like(w)) if restored is None else run.unpacked(OnlineState, restored)
         run.mark(at)
         stop, share = run.verdict(), 1.0
         while at.epoch < self.epochs and not stop and share > self.tol:

@@ -27,6 +27,7 @@ import numpy as np
 
 from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
+from backfield.learners._checkpoint import check_state
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
 from backfield.learners.base import Ending, Learner, Restored, Run, number, whole
 from backfield.oracles import OracleFunction, checked_fit, objective
@@ -85,7 +86,8 @@ class OracleDescent(Learner, name="oracle_descent"):
             descent.start()
             run.mark(descent.state())
         else:
-            descent.restore(run, *restored)
+            with run.restoring():
+                descent.restore(run, *restored)
         stop, settled = run.verdict(), False
         while descent.round < self.n_rounds and not stop and not settled:
             before = descent.value
@@ -247,6 +249,7 @@ class _Descent:
 
     def restore(self, run: Run, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
         """Go on from a state that was packed."""
+        check_state(arrays, numbers, {}, {"round": int, "value": float}, {})
         self.round = numbers["round"]
         self.take(self._functions("functions", arrays, numbers))
         self.best = self._functions("best", arrays, numbers) if numbers["best"] is not None else None

@@ -68,7 +68,7 @@ class OWLQN(Learner, name="owlqn"):
             state = self._first(w, function)
             stop = run.record(state.w, self._row(state, function, 0.0), state, self.max_iter, fresh=True)
         else:
-            state, stop = LBFGSState.unpack(*restored), run.verdict()
+            state, stop = run.unpacked(LBFGSState, restored), run.verdict()
         while True:
             ending = self._ending(state, stop)
             if ending is not None:

@@ -14,8 +14,8 @@ steps. Cost per step: one evaluation of the batch and some passes over vectors o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -206,7 +206,7 @@ class SGD(Learner, name="sgd"):
             at = SGDProgress(project(w), SGDState(average_from=self._steps(problem) // 2))
             run.mark(at)
         else:
-            at = SGDProgress.unpack(*restored)
+            at = run.unpacked(SGDProgress, restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
             with one_blas_thread():  # else each step would set it again
@@ -244,7 +244,8 @@ class SGD(Learner, name="sgd"):
         }
 
 
-class SGDProgress(NamedTuple):
+@dataclass(frozen=True)
+class SGDProgress:
     """Where a fit is: weights and state, the place in the epoch, and sums over its examples so far."""
 
     w: np.ndarray
@@ -252,9 +253,21 @@ class SGDProgress(NamedTuple):
     epoch: int = 0
     position: int = 0
     value: float = 0.0
-    gradient: np.ndarray = np.zeros(0)
+    gradient: np.ndarray = field(default_factory=lambda: np.zeros(0))
     errors: float = 0.0
     sweeps: int = 0
+
+    shapes: ClassVar[dict[str, str]] = {
+        "w": "float n",
+        "gradient": "float n|0",
+        "velocity?": "float n",
+        "square?": "float n",
+        "mean?": "float n",
+    }
+    types: ClassVar[dict[str, type]] = {
+        "epoch": int, "position": int, "value": float, "errors": float, "sweeps": int, "t": int, "averaged": int,
+        "average_from": int,
+    }  # fmt: skip
 
     def after(self, w: np.ndarray, state: SGDState, seen: Evaluation, n: int) -> SGDProgress:
         """Return where the fit is one step later."""
@@ -277,7 +290,7 @@ class SGDProgress(NamedTuple):
         return arrays, {key: getattr(self, key) for key in _OWN} | {key: getattr(self.state, key) for key in _COUNTS}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> SGDProgress:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
         """Return the progress that was packed."""
         parts: dict[str, Any] = {key: arrays.get(key) for key in _ARRAYS}
         state = SGDState(**parts, **{key: numbers[key] for key in _COUNTS})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class SMD(Learner, name="smd"):
             at = SMDState(project(problem, w), np.full(len(w), self.eta0), np.zeros(len(w)))
             run.mark(at)
         else:
-            at = SMDState.unpack(*restored)
+            at = run.unpacked(SMDState, restored)
         stop = run.verdict()
         while at.epoch < self.epochs and not stop:
             at, row = self._epoch(problem, at, run.seed)
@@ -118,11 +118,14 @@ class SMDState:
     t: int = 0
     epoch: int = 0
 
+    shapes: ClassVar[dict[str, str]] = {"w": "float n", "eta": "float n", "v": "float n"}
+    types: ClassVar[dict[str, type]] = {"t": int, "epoch": int}
+
     def pack(self) -> Restored:
         """Return arrays, and numbers for JSON."""
         return {"w": self.w, "eta": self.eta, "v": self.v}, {"t": self.t, "epoch": self.epoch}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> SMDState:
+    def unpack(cls, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> Self:
         """Return the state that was packed."""
-        return cls(arrays["w"], arrays["eta"], arrays["v"], **numbers)
+        return cls(arrays["w"], arrays["eta"], arrays["v"], numbers["t"], numbers["epoch"])

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from backfield.constraints import Table, check, instance, real, whole
 from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
@@ -19,8 +20,21 @@ from backfield.models.columns import as_columns, encode, states_of
 from backfield.models.model import Model
 from backfield.models.structure import chow_liu, lasso
 from backfield.models.table_objectives import Likelihood, Pseudolikelihood
+from backfield.registry import Component
 
 OBJECTIVES = ("pseudolikelihood", "likelihood")
+
+
+#: What the parameters may be.
+PARAMETERS: Table = {
+    "edges": (instance("'chow_liu', 'lasso' or a list of pairs of columns", str, list, tuple, set, np.ndarray),),
+    "objective": (instance("a name", str),),
+    "inference": (instance("a spec such as 'exact' or 'loopy_bp(n_iter=50)', or a part", str, Component),),
+    "l2": (real(0),),
+    "alpha": (real(0),),
+    "max_seconds": (real(0),),
+    "random_state": (whole(0),),
+}
 
 
 class MarkovNetwork(BaseEstimator):
@@ -77,6 +91,7 @@ class MarkovNetwork(BaseEstimator):
         ----------
         X : DataFrame, dict of columns, or (N, d) array
         """
+        check(self.get_params(deep=False), PARAMETERS)
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; received {self.objective!r}.")
         columns = as_columns(X)
@@ -122,7 +137,7 @@ class MarkovNetwork(BaseEstimator):
         return sorted(out)
 
     def _number(self, name: Any, names: list[str]) -> int:
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise InputError(f"there is no column {name!r}; {nearest(name, names)}")
         return names.index(name)
 

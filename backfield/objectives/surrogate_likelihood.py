@@ -3,16 +3,18 @@
     value = A(theta) - A(theta, z)
 
 with approximate log-partition functions, the second clamped to the known labels z (to theta·f(z) when all are known).
-At convergence the gradient is the difference of the two marginals (20). With the gradient ``truncated`` it is the exact
+At convergence the gradient is the difference of the two marginals (20); before, that is not the derivative of the value, and
+a warning says so. With the gradient ``truncated`` it is the exact
 derivative of the truncated partition functions of §7.3, at any number of sweeps.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from backfield.errors import InputError
+from backfield.errors import ConvergenceWarning, InputError
 from backfield.gradients import Truncated
 from backfield.gradients.truncated import log_partition_and_gradient
 from backfield.graph import Potentials
@@ -100,4 +102,19 @@ def _plain_log_partition(theta: Potentials, method: Inference, setting: Setting)
     if isinstance(setting.gradient, Truncated) or theta.kernels:
         memory = setting.gradient.memory if isinstance(setting.gradient, Truncated) else setting.memory
         return log_partition_and_gradient(method, theta, memory)[:2]
+    if method.tol is None and _is_looked_at(theta, method) and not method.infer(theta).converged:
+        # No figures in the text: Python shows the same warning once, not for every example.
+        warnings.warn(
+            f"surrogate_likelihood: {method!r} has not converged, and its own gradient is that of convergence, not the "
+            "derivative of the value; give more n_iter and tol, or gradient='truncated', which goes through the sweeps.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     return method.marginals(theta)
+
+
+def _is_looked_at(theta: Potentials, method: Inference) -> bool:
+    """Whether to see if a run converges: in the 1st, 2nd, 4th, 8th, ... evaluation of a graph, as it takes a run more."""
+    count = theta.graph.compiled(("looked at", repr(method)), lambda: [0])
+    count[0] += 1
+    return count[0] & (count[0] - 1) == 0

@@ -81,11 +81,9 @@ class Chain(Structure, name="chain"):
 
     def join(self, X: Sequence[Any], names: dict[str, int] | None = None) -> Instance | None:
         """Return the instance of sequences end to end, where all are of one kind."""
-        if any(len(x) == 0 if isinstance(x, list) else x.shape[0] == 0 for x in X):
-            return None
-        if all(is_tokens(x) for x in X):
+        if all(is_tokens(x) and len(x) > 0 for x in X):
             x, lengths = self.sample([position for x in X for position in x], names).node_features, [len(x) for x in X]
-        elif all(isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1] == X[0].shape[1] for x in X):
+        elif all(isinstance(x, np.ndarray) and x.ndim == 2 and len(x) > 0 and x.shape[1] == X[0].shape[1] for x in X):
             x, lengths = np.concatenate(X), [len(x) for x in X]
         else:
             return None

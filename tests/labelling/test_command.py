@@ -15,7 +15,8 @@ pytest.importorskip("uvicorn", reason="needs the extra label")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C goes to the whole console there")
-def test_ctrl_c_ends_it_and_says_where_the_work_is(folder):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_end_it_and_it_says_where_the_work_is(folder, name):
     command = [sys.executable, "-m", "backfield", "label", str(folder), "--no-browser", "--labels", "ground, disc"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
@@ -23,7 +24,7 @@ def test_ctrl_c_ends_it_and_says_where_the_work_is(folder):
     assert url, line
     with urllib.request.urlopen(url[0]) as answer:
         assert b"backfield" in answer.read()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0 and str(folder / "masks") in out and "Traceback" not in err, (out, err)
 

@@ -252,7 +252,9 @@ def test_full_disk_later(tmp_path):
             if iteration == 10:
                 limit()
 
-        with pytest.warns(UserWarning, match="cannot be written: File too large"):
+        with pytest.warns(
+            UserWarning, match="cannot be written: File too large; make room .* last checkpoint .* can be resumed"
+        ):
             fit = learner.fit(Logistic(), START, checkpoint=path, checkpoint_iterations=1, callbacks=[fill])
     assert fit.w.tobytes() == whole.w.tobytes()
     assert _progress(path) == 9

@@ -1,5 +1,7 @@
 """Surrogate likelihood and surrogate EM: gradients, bounds, hidden variables and sets."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -214,3 +216,19 @@ def test_both_terms_are_one_approximation(sweeps):
     setting = {"loss": LOSS, "inference": f"tree_reweighted(n_iter={sweeps})", "gradient": "truncated"}
     value, d_theta = bf.value_and_gradient(theta, labels, **setting)
     assert value == 0 and not d_theta.vector().any()
+
+
+def test_its_own_gradient_before_convergence_is_taken_with_a_warning():
+    """Which says what it is off by: the derivative of the value is another one there, and 'truncated' gives it."""
+    theta, labels = example(GRAPHS["grid"], scale=2.0)
+    labels = np.maximum(labels, 0)
+    with pytest.warns(
+        bf.ConvergenceWarning, match=r"surrogate_likelihood: .*n_iter=2\).* has not converged.*gradient='truncated'"
+    ):
+        own = bf.value_and_gradient(theta, labels, loss=LOSS, inference="tree_reweighted(n_iter=2)")[1].vector()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        through = {"inference": "tree_reweighted(n_iter=2)", "gradient": "truncated"}
+        true = bf.value_and_gradient(theta, labels, loss=LOSS, **through)[1].vector()
+        bf.value_and_gradient(theta, labels, loss=LOSS, inference=converged("tree_reweighted"))
+    assert np.abs(own - true).max() > 1e-3

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.constraints import check
+from backfield.constraints import path as path_rule
 from backfield.data.codecs import Codec, Get, decode_labels, input_names
 from backfield.data.sequences import Lazy
 from backfield.errors import InputError
@@ -174,6 +176,7 @@ def _mapped(file: Any, dtype: str, shape: tuple[int, ...], first: int, last: int
 
 def open_shards(folder: str | PathLike[str]) -> Shards:
     """Open a folder that ``backfield pack`` or :func:`backfield.write_shards` has written."""
+    check({"folder": folder}, {"folder": (path_rule,)})
     folder = Path(folder).absolute()
     try:
         index = parse_json((folder / INDEX).read_bytes())
