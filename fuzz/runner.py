@@ -88,6 +88,7 @@ def run_campaign(campaign: Campaign, folder: Path, *, seed: int, seconds: float,
 
 
 def _case(campaign: Campaign, seed: int, number: int, place: Path) -> None:
+    os.chdir(place)  # a command may write to any name
     campaign.case(np.random.default_rng([seed, number]), place)()
 
 
