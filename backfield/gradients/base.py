@@ -40,6 +40,9 @@ class Gradient(Component):
     #: Goes through the engine of a method, which gives d_theta in the kinds of theta; else theta must hold tables.
     through_engine: ClassVar[bool] = True
 
+    #: In a disconnected graph each part gets the derivative that it gets alone.
+    separable: ClassVar[bool] = False
+
     def differentiate(self, method: Inference, theta: Potentials, loss: LossFunction, cliques: bool) -> Outcome:
         """Return the loss at ``theta`` and its derivative."""
         self.check(method)

@@ -8,7 +8,7 @@ The state before every sweep is kept and the sweeps are undone one by one. Where
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Truncated(Gradient, name="truncated"):
     """Exact derivative at any number of sweeps; ``memory`` bounds the bytes kept for the way back."""
 
     memory: int = 2**30
+
+    separable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (isinstance(self.memory, int) and self.memory > 0):

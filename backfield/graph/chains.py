@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from backfield.graph.graph import Graph, _frozen, union
+from backfield.graph.graph import Graph, _frozen
 from backfield.graph.groups import Tied
 from backfield.graph.potentials import Potentials
 
@@ -63,19 +62,3 @@ def tied_order_two(theta: Potentials) -> tuple[np.ndarray, np.ndarray] | None:
     arity = [group.arity for group in theta.graph.groups]
     count = theta.graph.n_labels or 0
     return (pairs.tables.reshape(count, count), triples.tables.reshape((count,) * 3)) if arity == [2, 3] else None
-
-
-def stack(graphs: Sequence[Graph]) -> Graph:
-    """Return the disjoint union of chains: variables follow one another, all pairs come first, then all triples."""
-    graph = union(graphs)
-    arity = np.diff(graph._scope_ptr)
-    if (arity == 2).all():
-        return graph
-    order = np.argsort(arity, kind="stable")
-    ptr = np.concatenate([[0], np.cumsum(arity[order])])
-    within = np.arange(ptr[-1]) - np.repeat(ptr[:-1], arity[order])
-    scope = graph._scope[np.repeat(graph._scope_ptr[:-1][order], arity[order]) + within]
-    out = Graph._from_arrays(graph.labels, ptr, scope)
-    out.parts = graph.parts
-    out._group_sizes = (("pairs", int((arity == 2).sum())), ("triples", int((arity == 3).sum())))
-    return out

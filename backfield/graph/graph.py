@@ -18,6 +18,7 @@ flat messages      one block of ``labels[scope[k]]`` numbers for each slot ``k``
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -93,6 +94,8 @@ class Graph:
 
     #: Where the variables of each graph of a union start, and their number; ``None`` for a graph that is not one.
     parts: np.ndarray | None = None
+    #: The graphs of a stack (``graph.stacking``), for what is computed once for each; else ``None``.
+    members: tuple[Graph, ...] | None = None
     #: Name and number of factors of each group, where there is more than one.
     _group_sizes: tuple[tuple[str, int], ...] | None = None
 
@@ -306,6 +309,19 @@ class Graph:
         counts = self.labels[self._scope[self._scope_ptr[start] : self._scope_ptr[stop]]].reshape(len(sizes), -1)
         shape = tuple(counts[0].tolist()) if (counts == counts[0]).all() else None
         return FactorGroup(name, start, stop, int(sizes[0]), shape)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A fingerprint: graphs that have it in common are the same in everything."""
+        found = hashlib.blake2b(repr((self.lattice, self._group_sizes, self.n_labels)).encode(), digest_size=16)
+        found.update(b"" if self.parts is None else np.ascontiguousarray(self.parts).tobytes())
+        found.update(
+            np.ascontiguousarray(self.labels).tobytes() if self.n_labels is None else str(self.n_variables).encode()
+        )
+        if self.lattice is None:
+            found.update(self._scope_ptr.tobytes() if self.arity is None else str(self.arity).encode())
+            found.update(self._scope.tobytes())
+        return found.digest()
 
     def compiled(self, key: Hashable, build: Callable[[], Any]) -> Any:
         """Return what ``build`` made of this graph when ``key`` was first asked for (orders, index arrays)."""

@@ -121,6 +121,11 @@ class Inference(Component):
         """Whether the method runs on the groups of ``theta`` as they are; for others they are written out as tables."""
         return theta.has_tables_only
 
+    @property
+    def separable(self) -> bool:
+        """Whether in a disconnected graph each part gets the numbers that it gets alone, and log Z is the sum of theirs."""
+        return False
+
     def beliefs(self, theta: Potentials) -> np.ndarray:
         """Return the marginals of the variables alone, flat as the unary tables: all that predictions need."""
         return self.infer(theta).marginals.unary_flat

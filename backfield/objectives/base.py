@@ -118,6 +118,17 @@ class Objective(Component):
         """Whether :meth:`value_and_dtheta` takes the groups of ``theta`` as they are; see :func:`evaluate`."""
         return theta.has_tables_only
 
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Whether the value of several models such as ``theta``, as one disconnected graph, is the sum of theirs.
+
+        Examples of such objectives are evaluated many at a time; those of others, as by default, one after the other.
+        """
+        return False
+
+    def merges(self, target: Target) -> bool:
+        """Whether an example with this target is evaluated with others, where :meth:`separable` says so."""
+        return True
+
     def check(self, setting: Setting) -> None:
         """Refuse settings that make no sense with this objective, in one sentence."""
         if self.needs_inference and setting.inference is None:

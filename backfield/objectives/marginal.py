@@ -59,6 +59,11 @@ class Marginal(Objective):
         iterative = isinstance(method, IterativeInference) and strategy(setting).through_engine
         return theta.has_tables_only or (iterative and method is not None and method.supports(theta))
 
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Where the loss is a sum over variables, and what lies between it and theta keeps parts apart."""
+        method = setting.inference
+        return not self.per_example and strategy(setting).separable and method is not None and method.separable
+
     def check_target(self, target: Target) -> None:
         """Refuse labels that the loss cannot take."""
         self.loss.check(target.labeling)

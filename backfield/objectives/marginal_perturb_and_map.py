@@ -29,7 +29,7 @@ from backfield.kernels.compile import exact_kernel
 from backfield.map_solvers.auto import chain_solver_supports, solve
 from backfield.map_solvers.graph_cut import CutProblem
 from backfield.map_solvers.viterbi import Changes, fix_each
-from backfield.objectives.base import Objective, Setting, Target
+from backfield.objectives.base import Objective, Setting, Target, is_complete
 from backfield.objectives.perturb_and_map import check_samples, free_noise
 
 
@@ -82,6 +82,14 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
     def supports(self, theta: Potentials, setting: Setting) -> bool:
         """Whether theta holds tables, or what Viterbi's algorithm runs on."""
         return theta.has_tables_only or chain_solver_supports(self.solver, theta)
+
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Where Viterbi's algorithm runs on the groups as they are: other solvers may choose by the whole graph."""
+        return not theta.has_tables_only and chain_solver_supports(self.solver, theta)
+
+    def merges(self, target: Target) -> bool:
+        """Where all labels are known, and count the same."""
+        return is_complete(target) and target.weights is None
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value under this step's noise and its gradient."""

@@ -110,6 +110,14 @@ class MaxMargin(Margin, name="max_margin"):
         """Whether theta holds tables, or what Viterbi's algorithm runs on."""
         return theta.has_tables_only or chain_solver_supports(self.solver, theta)
 
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Where Viterbi's algorithm runs on the groups as they are: other solvers may choose by the whole graph."""
+        return not theta.has_tables_only and chain_solver_supports(self.solver, theta)
+
+    def merges(self, target: Target) -> bool:
+        """Where all labels are known, and count the same."""
+        return is_complete(target) and target.weights is None
+
     def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
         """Return the MAP value and indicators."""
         found = solve(theta, self.solver)

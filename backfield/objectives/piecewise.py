@@ -29,6 +29,10 @@ class Piecewise(Objective, name="piecewise"):
         """Refuse sets of labels."""
         refuse_sets(self, target)
 
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Always: each term sees one variable or factor and its neighbours."""
+        return True
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value and its gradient."""
         return conditioned(theta, target, _value_and_dtheta)

@@ -43,6 +43,10 @@ class Pseudolikelihood(Objective, name="pseudolikelihood"):
         if target.weights is not None and self.patch > 1:
             raise InputError("pseudolikelihood takes weights for patch=1 only.")
 
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Always: each term sees one variable or factor and its neighbours."""
+        return True
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the value and its gradient."""
         return conditioned(theta, target, self._value_and_dtheta)

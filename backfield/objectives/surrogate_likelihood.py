@@ -69,6 +69,10 @@ class SurrogateLikelihood(Objective, name="surrogate_likelihood"):
         methods = [method.supports(theta) for method in (setting.inference, self._clamped_method(setting)) if method]
         return all(methods) if theta.kernels else any(methods)
 
+    def separable(self, theta: Potentials, setting: Setting) -> bool:
+        """Where both methods keep parts apart."""
+        return all(method.separable for method in (setting.inference, self._clamped_method(setting)) if method)
+
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return A(theta) - A(theta, z) and its gradient."""
         assert setting.inference is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from backfield.data.graph_files import GraphArrays, GraphLines, GraphML
 from backfield.data.samples import Sample
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.graph.forests import is_forest
 from backfield.structures.base import BlockSize, Instance, Structure, checked_types
 
 
@@ -44,21 +46,14 @@ class AnyGraph(Structure, name="graph"):
         assert sample.graph is not None
         return sample.graph
 
-    def key(self, sample: Instance) -> None:
-        """Return None: every sample brings its graph."""
-        return None
+    def key(self, sample: Instance) -> Hashable:
+        """Return the fingerprint of the graph that the sample brings: equal ones share what is compiled for them."""
+        return self.graph(sample, 0).digest
 
     def acyclic(self, sample: Instance) -> bool:
         """Whether the graph is a forest of pairs."""
         graph = self.graph(sample, 0)
-        if not graph.is_pairwise:
-            return graph.n_factors == 0
-        from scipy.sparse import coo_matrix
-        from scipy.sparse.csgraph import connected_components
-
-        ends = np.asarray(graph.layout.scope).reshape(-1, 2)
-        links = coo_matrix((np.ones(len(ends)), ends.T), shape=(graph.n_variables, graph.n_variables))
-        return int(connected_components(links, directed=False)[0]) == graph.n_variables - graph.n_factors
+        return is_forest(graph) if graph.is_pairwise else graph.n_factors == 0
 
     def n_labels(self, sample: Instance) -> int:
         """Return the largest label count of the graph."""

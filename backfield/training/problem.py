@@ -23,7 +23,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.objectives import Objective, Setting
-from backfield.training.evaluators import EVALUATORS, Evaluator, General, Task
+from backfield.training.evaluators import Evaluator, General, Independent, Tagger, Task
 from backfield.training.evaluators.general import second_order
 from backfield.training.examples import Example
 from backfield.training.execution import sum_over_chunks
@@ -36,9 +36,10 @@ from backfield.training.weights import INTERCEPT, Ridge, Spread, WeightLayout, i
 
 
 def choose(task: Task) -> Evaluator:
-    """Return the evaluator of a task: the first whose declarations it meets, and that applies."""
-    fitting = (each for each in EVALUATORS if each.coupled == task.coupled and each.chains <= task.chains)
-    return next(each(task) for each in fitting if each.applies(task))
+    """Return the evaluator of a task."""
+    if not task.coupled:
+        return Independent.of(task)
+    return (Tagger if Tagger.applies(task) else General).of(task)
 
 
 class Problem:
@@ -226,9 +227,9 @@ class Problem:
         return other
 
     def _with(self, task: Task) -> Problem:
-        """Return the problem of another task; a special evaluator may hold for its own alone."""
+        """Return the problem of another task."""
         other = copy.copy(self)
-        other.evaluator, other._shared, other._fingerprint = General(task), None, None
+        other.evaluator, other._shared, other._fingerprint = choose(task), None, None
         return other
 
     # ---- who computes the sums ----
@@ -294,7 +295,7 @@ def _grams(evaluator: Evaluator, numbers: np.ndarray) -> list[np.ndarray | None]
     """Return X'X of each block over some examples."""
     blocks = evaluator.task.layout.blocks
     total: list[np.ndarray | None] = [None] * len(blocks)
-    for example in (evaluator.task.examples[number] for number in numbers):
+    for example in evaluator.every(numbers):
         rows = zip(blocks, [*example.unary, *example.factors, *example.kernels], strict=True)
         total = _add_parts(total, [part and block.energy.gram(part.features, block.intercept) for block, part in rows])
     return total
@@ -311,7 +312,7 @@ def _spreads(evaluator: Evaluator, numbers: np.ndarray) -> list[Spread | None]:
     blocks = evaluator.task.layout.blocks
     total: list[Spread | None] = [None] * len(blocks)
     asked = [block.energy.in_units(np.ones(block.n_features), 1.0, block.n_outputs, block.intercept) for block in blocks]
-    for example in (evaluator.task.examples[number] for number in numbers):
+    for example in evaluator.every(numbers):
         rows = zip(asked, [*example.unary, *example.factors, *example.kernels], strict=True)
         found = [
             None if units is None or part is None or 0 in part.features.shape else Spread.of(part.features)

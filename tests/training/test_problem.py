@@ -10,7 +10,7 @@ from backfield.gradients import truncated
 from backfield.learners import LBFGS, SMD, FrankWolfe, OracleDescent, SelfTraining, Stages
 from backfield.learners.base import NEEDS, Learner
 from backfield.registry import names
-from backfield.training.evaluators import EVALUATORS, General, Independent, Stacked, general
+from backfield.training.evaluators import General, Independent, general
 from backfield.training.problem import Problem
 from backfield.training.protocols import HasExamples, HasGram, HasHessianVector, HasOracle, HasValue, Minimisable
 from tests.learners.problems import Logistic
@@ -70,9 +70,10 @@ def test_every_problem_of_examples_has_all_protocols():
 
 
 def test_evaluators_are_chosen_by_what_they_declare():
-    assert EVALUATORS[-1] is General  # which takes everything
     (general,) = problems_of(bf.GridCRF(), *images())
-    assert type(general.evaluator) is General
+    assert type(general.evaluator) is General and general.evaluator.runs.merge
+    (converging,) = problems_of(bf.GridCRF(inference="tree_reweighted(n_iter=50, tol=1e-5)"), *images())
+    assert not converging.evaluator.runs.merge  # images would stop together
     independent = Problem(
         general.task.examples, general.task.layout, general.task.objective, general.task.setting, coupled=False
     )
@@ -80,14 +81,14 @@ def test_evaluators_are_chosen_by_what_they_declare():
     X = [x.reshape(-1, 2) for x in images()[0]]
     Y = [y.reshape(-1) for y in images()[1]]
     (chains,) = problems_of(bf.ChainCRF(), X, Y)
-    assert type(chains.evaluator) is Stacked
     (hidden,) = problems_of(bf.ChainCRF(), X, [np.where(np.arange(len(y)) == 3, -1, y) for y in Y])
-    assert type(hidden.evaluator) is Stacked
     (marginal,) = problems_of(bf.ChainCRF(loss="univariate_logistic"), X, Y)
-    assert type(marginal.evaluator) is General  # which no engine computes from one shared table
+    (measured,) = problems_of(bf.ChainCRF(loss="f_measure"), X, Y)
+    assert chains.evaluator.runs.merge and hidden.evaluator.runs.merge and marginal.evaluator.runs.merge
+    assert not measured.evaluator.runs.merge  # one number per example
     other = chains.minimising(chains.objective_info)
     w = np.linspace(-1, 1, chains.n_weights)
-    assert type(other.evaluator) is General
+    other.evaluator = General(other.task)
     assert other.value_and_gradient(w).value == pytest.approx(chains.value_and_gradient(w).value, rel=1e-12)
 
 

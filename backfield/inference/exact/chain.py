@@ -37,6 +37,11 @@ TINY = 1e-290
 class Chain(DirectInference, name="chain"):
     """Forward-backward on disjoint paths; parallel edges are allowed."""
 
+    @property
+    def separable(self) -> bool:
+        """Always: what is exact is exact for each part."""
+        return True
+
     def supports(self, theta: Potentials) -> bool:
         """Whether theta holds tables, or one for all edges of chains, or for all pairs and all triples of order two."""
         return theta.has_tables_only or chain_starts(theta) is not None or _is_tied_order_two(theta)

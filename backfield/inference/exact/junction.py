@@ -47,6 +47,11 @@ class Exact(DirectInference, name="exact"):
     def __post_init__(self) -> None:
         check_positive(self, "memory")
 
+    @property
+    def separable(self) -> bool:
+        """Always: what is exact is exact for each part."""
+        return True
+
     def supports(self, theta: Potentials) -> bool:
         """Whether theta holds tables, or one for all edges of chains."""
         return theta.has_tables_only or chain_starts(theta) is not None

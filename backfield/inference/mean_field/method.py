@@ -72,6 +72,11 @@ class MeanField(IterativeInference, name="mean_field"):
         """Whether theta holds tables, or kernel groups, beside which factors are written out."""
         return theta.has_tables_only or bool(theta.kernels)
 
+    @property
+    def separable(self) -> bool:
+        """Where parts do not decide together when to stop, and the order is not one of a certain graph."""
+        return self.tol is None and self.order is None
+
     def bind(self, theta: Potentials) -> Engine:
         """Bind to any ``theta``; with kernel groups, variables with one possible label stay where they are."""
         return self.engine(theta) if theta.kernels else super().bind(theta)

@@ -73,6 +73,11 @@ class MessagePassing(IterativeInference):
         """Return the name of the schedule used on this graph; empty for an order of the user's own."""
         return "" if self.order is not None else schedules.resolve(graph, self.schedule)
 
+    @property
+    def separable(self) -> bool:
+        """Where parts do not decide together when to stop, and the order is not one of a certain graph."""
+        return self.tol is None and self.order is None
+
     def sees_bad_numbers(self, graph: Graph) -> bool:
         """Whether kernels are chosen for which the potentials turn out not to fit where they are no numbers."""
         return self.family == "auto" and not _refusal("lattice", self, graph, self.counting_numbers(graph))

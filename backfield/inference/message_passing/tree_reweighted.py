@@ -18,6 +18,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph
 from backfield.graph.conditioning import Restriction
+from backfield.graph.stacking import by_factor
 from backfield.inference.engine import Engine
 from backfield.inference.message_passing.families import MessagePassing
 from backfield.kernels.setup import SetupKernel
@@ -68,6 +69,11 @@ class TreeReweighted(MessagePassing, name="tree_reweighted"):
         """Return rho (F,)."""
         return counting_numbers(graph, self.rho)
 
+    @property
+    def separable(self) -> bool:
+        """Where rho is not a list for a certain graph, either."""
+        return super().separable and isinstance(self.rho, str | int | float)
+
     def restricted(self, restriction: Restriction) -> MessagePassing:
         """Return the method with the order and the counting numbers of the whole graph."""
         return super().restricted(restriction).replace(rho=self.counting_numbers(restriction.full)[restriction.kept_factors])
@@ -101,10 +107,17 @@ def counting_numbers(graph: Graph, rho: Any) -> np.ndarray:
     if isinstance(rho, str):
         if rho != "trees":
             raise InputError(f"rho must be a positive number, one number per factor, or 'trees'; received {rho!r}.")
-        return np.asarray(graph.compiled("trees", lambda: from_trees(graph)))
+        return np.asarray(graph.compiled("trees", lambda: _of_trees(graph)))
     if isinstance(rho, float):
         return np.asarray(graph.compiled(("rho", rho), lambda: _checked(graph, rho)))
     return _checked(graph, rho)
+
+
+def _of_trees(graph: Graph) -> np.ndarray:
+    """Return :func:`from_trees`, of a stack of graphs once for each that it holds."""
+    if graph.members is None or graph.lattice is not None:
+        return from_trees(graph)
+    return by_factor(graph, [counting_numbers(member, "trees") for member in graph.members])
 
 
 def _checked(graph: Graph, rho: Any) -> np.ndarray:

@@ -92,6 +92,11 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
             if getattr(self, what) not in known:
                 raise InputError(f"smoothed_lp: {what} must be one of {', '.join(known)}; received {getattr(self, what)!r}.")
 
+    @property
+    def separable(self) -> bool:
+        """Where parts do not decide together when to stop, nor which star comes next."""
+        return self.tol is None and self.choice == "cyclic"
+
     def bound_for(self, graph: Graph) -> str:
         """Return 'upper' for eps >= 1: then the entropies of the regions together are no less than that of the field."""
         return "upper" if self.eps >= 1 else "none"

@@ -1,26 +1,29 @@
-"""What an evaluator is, w -> the sum of values and gradients over a chunk of the examples of a task; and the general one.
+"""What an evaluator is, w -> the sum of values and gradients over a chunk of the examples of a task; and the two that are.
 
-An evaluator declares where it computes what :class:`General`, which takes any graph, objective and inference example by
-example, does: by what a task must declare (``chains``, ``coupled``), and by ``applies(task)``. It is sent to the workers of
-a cluster with its task, without the examples that are in memory here.
+A chunk is few calls: its examples are merged into runs (``evaluators.runs``) where the objective is ``separable``. An
+evaluator is sent to the workers of a cluster with its task, without the examples that are in memory here.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials, Tied
 from backfield.losses.base import unary_entries
 from backfield.objectives import Objective, Seen, Setting, evaluate
 from backfield.objectives.base import argmax_labels, pieces
+from backfield.training.evaluators.runs import Run, Runs, alone
 from backfield.training.examples import Example
+from backfield.training.merging import work
 from backfield.training.weights import WeightLayout
 
 #: Of complex differentiation: so small that its square is nothing.
@@ -81,27 +84,72 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """Computes the sum of values and gradients over a chunk."""
+    """Computes the sum of values and gradients over a chunk, run by run."""
 
     task: Task
+    runs: Runs = field(default_factory=Runs)
 
-    #: What a task must declare: that its graphs are chains; whether factors are part of the model.
-    chains: ClassVar[bool] = False
+    #: What a task must declare: whether factors are part of the model.
     coupled: ClassVar[bool] = True
 
     @classmethod
-    def applies(cls, task: Task) -> bool:
-        """Whether the evaluator computes the objective of a task that declares what it must."""
-        return True
+    def of(cls, task: Task) -> Evaluator:
+        """Return the evaluator of a task, which merges examples where that gives the same numbers."""
+        whole = any(block.energy.whole for block in task.layout.blocks)
+        if len(task.labelled) < 2 or whole:
+            return cls(task)
+        largest = task.examples[int(np.argmax(task.labelled))]  # one look: others may be in files
+        if not cls.separable(task, largest):
+            return cls(task)
+        size = task.labelled.mean() * work(largest.graph) / largest.graph.n_variables
+        fold = cls.coupled and task.objective.weighted
+        return cls(task, Runs(task.objective, size, fold, task.chains or not cls.coupled, task.in_memory))
+
+    @classmethod
+    def separable(cls, task: Task, example: Example) -> bool:
+        """Whether the value of several examples, such as this, as one is the sum of theirs."""
+        raise NotImplementedError
+
+    def evaluate(self, run: Run, w: np.ndarray, seed: int) -> Sum:
+        """Return value and gradient of a run, without the weight of its example."""
+        raise NotImplementedError
 
     def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
-        """Return the sum over some examples, in order."""
-        raise NotImplementedError
+        """Return the weighted sum over the labelled ones of some examples."""
+        value, wrong, sweeps, truncated = 0.0, 0.0, 0, 0
+        gradient = np.zeros(self.task.n_weights)
+        for run in self.labelled(numbers):
+            part, weight = self._careful(run, w, seed), run.example.weight
+            value += weight * part.value
+            gradient += part.gradient if weight == 1.0 else weight * part.gradient
+            wrong += part.wrong
+            sweeps += part.sweeps * len(run.numbers)
+            truncated += part.truncated
+        return Sum(value, gradient, wrong, sweeps, truncated)
+
+    def labelled(self, numbers: np.ndarray) -> Iterable[Run]:
+        """Return the runs of the labelled ones of some examples."""
+        return self.runs.of(self.task.examples, numbers, self.task.labelled)
+
+    def every(self, numbers: np.ndarray) -> Iterable[Example]:
+        """Return some examples, the labelled ones as runs: for sums over rows, which need no labels."""
+        rest = alone(self.task.examples, numbers[self.task.labelled[numbers] == 0])
+        return (run.example for run in itertools.chain(self.labelled(numbers), rest))
+
+    def _careful(self, run: Run, w: np.ndarray, seed: int) -> Sum:
+        """Evaluate a run; where it is refused, one by one: errors name the variables of an example."""
+        try:
+            return self.evaluate(run, w, seed)
+        except InputError:
+            if len(run.numbers) > 1:
+                for each in alone(self.task.examples, np.array(run.numbers)):
+                    self.evaluate(each, w, seed)
+            raise
 
     def n_chunks(self, planned: int, count: int) -> int:
         """Return into how many chunks ``count`` examples are cut."""
         # Every chunk has its own gradient; with very many weights, writing those would cost more than the examples.
-        return planned if self.task.n_weights < 2**16 else max(1, planned // 8)
+        return self.runs.n_chunks(planned if self.task.n_weights < 2**16 else max(1, planned // 8), count)
 
     def shell(self) -> Evaluator:
         """Return the evaluator without examples that are in memory here, to be sent to workers."""
@@ -123,14 +171,17 @@ class Evaluator:
 
 @dataclass(frozen=True, eq=False)
 class General(Evaluator):
-    """theta(w), the objective, and its gradient back to w, one example after the other."""
+    """theta(w), the objective, and its gradient back to w."""
 
-    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
-        """Sum over some examples, in order."""
-        return _over_examples(self.task, numbers, lambda example, number: self._evaluate(w, example, seed + number))
+    @classmethod
+    def separable(cls, task: Task, example: Example) -> bool:
+        """Whether the objective says so."""
+        theta = task.layout.theta(task.layout.start(), example, task.dtype)
+        return not theta.kernels and task.objective.separable(theta, task.setting)
 
-    def _evaluate(self, w: np.ndarray, example: Example, seed: int, seeds: tuple[int, ...] | None = None) -> Sum:
-        task = self.task
+    def evaluate(self, run: Run, w: np.ndarray, seed: int) -> Sum:
+        """Return value and gradient of a run."""
+        task, example = self.task, run.example
         assert example.target is not None
         watch: list[Seen] = []
         with np.errstate(over="ignore", invalid="ignore"):  # learners that went astray say so themselves
@@ -139,12 +190,17 @@ class General(Evaluator):
             theta.known_finite = theta.is_finite
             if not (theta.known_finite if example.forbidden is None else _is_possible(theta)):
                 return Sum(np.inf, np.zeros(task.n_weights), 0.0, 0)
-        setting = task.setting._replace(seed=seed, seeds=seeds, watch=watch)
-        value, d_theta = evaluate(task.objective, theta, example.target, setting)
+        value, d_theta = evaluate(task.objective, theta, example.target, _setting(task, run, seed, watch))
         wrong, sweeps, truncated = watch[0] if watch else Seen(float("nan"))
         if not task.objective.integrable:
             wrong = float(value)
         return Sum(float(value), task.layout.vjp(example, d_theta, w), wrong, sweeps, truncated)
+
+
+def _setting(task: Task, run: Run, seed: int, watch: list[Seen]) -> Setting:
+    """Return the setting of a run: a seed for each of its examples."""
+    seeds = tuple(seed + number for number in run.numbers)
+    return task.setting._replace(seed=seeds[0], seeds=seeds if len(seeds) > 1 else None, watch=watch)
 
 
 def _is_possible(theta: Potentials) -> bool:
@@ -159,11 +215,14 @@ class Independent(Evaluator):
 
     coupled: ClassVar[bool] = False
 
-    def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
-        """Sum over some examples, in order."""
-        return _over_examples(self.task, numbers, lambda example, number: self._evaluate(w, example))
+    @classmethod
+    def separable(cls, task: Task, example: Example) -> bool:
+        """Always: it is a sum over rows."""
+        return True
 
-    def _evaluate(self, w: np.ndarray, example: Example) -> Sum:
+    def evaluate(self, run: Run, w: np.ndarray, seed: int) -> Sum:
+        """Return value and gradient of a run."""
+        example = run.example
         assert example.target is not None
         layout, labels, graph = self.task.layout, example.target.labeling.labels, example.graph
         theta = layout.theta(w, Example(graph, example.unary, [None] * len(layout.factors)), self.task.dtype)
@@ -177,41 +236,24 @@ class Independent(Evaluator):
         return Sum(float(value), unary.vjp(Example(graph, example.unary, []), d_theta, w), wrong, 0)
 
 
-def _over_examples(task: Task, numbers: np.ndarray, evaluate: Callable[[Example, int], Sum]) -> Sum:
-    """Return the weighted sum over the labelled ones of some examples, in order."""
-    value, wrong, sweeps, truncated = 0.0, 0.0, 0, 0
-    gradient = np.zeros(task.n_weights)
-    for number in numbers:
-        if task.labelled[number] == 0:
-            continue
-        example = task.examples[number]
-        part = evaluate(example, int(number))
-        value += example.weight * part.value
-        gradient += example.weight * part.gradient
-        wrong += part.wrong
-        sweeps += part.sweeps
-        truncated += part.truncated
-    return Sum(value, gradient, wrong, sweeps, truncated)
-
-
 def second_order(evaluator: Evaluator, numbers: np.ndarray, w: np.ndarray, direction: np.ndarray, seed: int) -> Sum:
     """Return the sum of values; its gradient holds gradient and second derivative along ``direction`` end to end."""
-    task = evaluator.task
-    total = Sum(0.0, np.zeros(2 * task.n_weights), 0.0, 0)
-    for number in numbers:
-        if task.labelled[number]:
-            total = evaluator.add(total, _second(task, task.examples[number], w, direction, seed + int(number)))
+    total = Sum(0.0, np.zeros(2 * evaluator.task.n_weights), 0.0, 0)
+    for run in evaluator.labelled(numbers):
+        total = evaluator.add(total, _second(evaluator.task, run, w, direction, seed))
     return total
 
 
-def _second(task: Task, example: Example, w: np.ndarray, direction: np.ndarray, seed: int) -> Sum:
+def _second(task: Task, run: Run, w: np.ndarray, direction: np.ndarray, seed: int) -> Sum:
+    example = run.example
     assert example.target is not None
     watch: list[Seen] = []
-    setting = task.setting._replace(seed=seed, watch=watch, gradient=Truncated(task.setting.memory))
+    setting = _setting(task, run, seed, watch)._replace(gradient=Truncated(task.setting.memory))
     theta, change = (task.layout.theta(x, example, np.float64) for x in (w, direction))
     moved = theta.like(theta.vector() + 1j * _STEP * change.vector())
     value, d_theta = evaluate(task.objective, moved, example.target, setting)
     both = d_theta.vector()
     parts = [task.layout.vjp(example, d_theta.like(each), w) for each in (both.real.copy(), both.imag / _STEP)]
     wrong, sweeps, _ = watch[0] if watch else Seen(float("nan"))
+    sweeps *= len(run.numbers)
     return Sum(example.weight * float(np.real(value)), example.weight * np.concatenate(parts), wrong, sweeps)

@@ -1,15 +1,14 @@
 """Taggers: the likelihood of labelled chains with sparse features, on rows that a cache holds.
 
-The same numbers as the stacked evaluator, several times faster: chains are cut into blocks of a few thousand positions,
+The same numbers as the general evaluator, several times faster: chains are cut into blocks of a few thousand positions,
 whose weights are copied together (:mod:`backfield.energies.compact_rows`); scores, likelihood and gradient of a block are
-three kernels. Blocks in which potentials leave the range that these are safe for go to the stacked evaluator.
+three kernels. Blocks in which potentials leave the range that these are safe for go to the general evaluator.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +17,10 @@ from backfield.energies.observed_linear import BoundLinear
 from backfield.inference.base import ExactInference
 from backfield.inference.exact.chain_likelihood import chain_likelihood, padded
 from backfield.objectives import SurrogateLikelihood
-from backfield.training.evaluators.general import Evaluator, Sum, Task
-from backfield.training.evaluators.stacked import Stacked, is_stackable, stacked
+from backfield.objectives.base import is_complete
+from backfield.training.evaluators.general import General, Sum, Task
 from backfield.training.examples import Example
+from backfield.training.merging import merged
 
 #: Positions of a block: their scores fit in a cache.
 _POSITIONS = 4000
@@ -39,12 +39,10 @@ class _Block(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tagger(Evaluator):
+class Tagger(General):
     """Blocks are compacted once and kept."""
 
     kept: dict[tuple[int, int, int], list[_Block]] = field(default_factory=dict)
-
-    chains: ClassVar[bool] = True
 
     @classmethod
     def applies(cls, task: Task) -> bool:
@@ -53,29 +51,20 @@ class Tagger(Evaluator):
         linear = len(layout.unary) == 1 and isinstance(layout.unary[0].energy, BoundLinear) and len(layout.factors) == 1
         exact = isinstance(setting.inference, ExactInference) and setting.gradient is None
         likelihood = isinstance(task.objective, SurrogateLikelihood) and task.objective.clamped is None
-        if not (linear and exact and likelihood and task.dtype == np.float64 and Stacked.applies(task)):
+        if not (linear and exact and likelihood and task.dtype == np.float64 and task.chains and task.in_memory):
             return False
         block = layout.factors[0]
         small = block.stop - block.start == block.n_outputs and layout.unary[0].n_outputs < 2**16
-        return small and all(is_stackable(example, False) for example in task.examples)
+        return small and all(_is_labelled(example) for example in task.examples)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "kept": {}}
 
-    def n_chunks(self, planned: int, count: int) -> int:
-        """Return the number of the stacked evaluator."""
-        return self.general.n_chunks(planned, count)
-
-    @cached_property
-    def general(self) -> Stacked:
-        """The evaluator of what is not safe here, and of random batches."""
-        return Stacked(self.task)
-
     def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
-        """Sum over some chains."""
+        """Sum over some chains; batches at random are not worth blocks."""
         numbers = numbers[self.task.labelled[numbers] > 0]
         if len(numbers) == 0 or not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
-            return self.general.chunk(numbers, w, seed)
+            return super().chunk(numbers, w, seed)
         total = Sum(0.0, np.zeros(self.task.n_weights), 0.0, 0)
         for block in self._blocks(numbers):
             total = self._add(block, w, seed, total)
@@ -92,7 +81,7 @@ class Tagger(Evaluator):
             table = np.where(block.table, -np.inf, table)
         found = chain_likelihood(scores, block.ptr, block.labels, table, block.table is not None)
         if found is None:
-            return self.add(total, self.general.chunk(block.numbers, w, seed))
+            return self.add(total, super().chunk(block.numbers, w, seed))
         block.rows.add_vjp(scores, total.gradient[unary.start : unary.stop])
         total.gradient[pairs.start : pairs.stop] += (found.pairs - block.seen).reshape(-1)
         return total._replace(value=total.value + found.value, wrong=total.wrong + found.wrong)
@@ -108,7 +97,10 @@ class Tagger(Evaluator):
     def _block(self, numbers: np.ndarray) -> _Block:
         unary = self.task.layout.unary[0]
         count, energy = unary.n_outputs, unary.energy
-        lengths, example = self.task.labelled[numbers], stacked([self.task.examples[number] for number in numbers])
+        lengths, example = (
+            self.task.labelled[numbers],
+            merged([self.task.examples[number] for number in numbers], fold=False),
+        )
         ptr, labels = np.append(0, np.cumsum(lengths)), _labels(example)
         rows = CompactRows.of(_features(example), energy.ptr, energy.labels, count, padded(count))
         later = np.ones(len(labels), dtype=bool)
@@ -120,6 +112,12 @@ class Tagger(Evaluator):
         position, label = np.divmod(example.forbidden.unary, count)
         table = example.forbidden.table.reshape(count, count)
         return _Block(numbers, rows, ptr, labels, seen, position * padded(count) + label, table)
+
+
+def _is_labelled(example: Example) -> bool:
+    """Whether all labels are known, and count as those of any other example."""
+    target = example.target
+    return target is not None and is_complete(target) and target.weights is None and example.weight == 1.0
 
 
 def _labels(example: Example) -> np.ndarray:
