@@ -56,6 +56,8 @@ class Linear(Energy, name="linear"):
         n_rows, n_features = features.shape
         if n_features > _WIDE:
             return None
+        if n_features == 0:
+            return np.full((int(intercept),) * 2, float(n_rows))
         # Squares of single precision overflow, and its rounding leaves matrices that are not definite.
         features = features.astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):  # who uses the matrix looks whether it is finite

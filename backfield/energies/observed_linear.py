@@ -20,6 +20,10 @@ from backfield.errors import InputError
 from backfield.indices import are_indices, are_pointers
 from backfield.kernels.compile import kernel
 
+_BITS = 64
+#: Features whose pairs are written out at once.
+_FEATURES = 2**14
+
 
 @dataclass(frozen=True, repr=False)
 class ObservedLinear(Energy, name="observed_linear"):
@@ -108,20 +112,24 @@ class BoundLinear(ObservedLinear):
 
 def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the pattern of CSR features and labels (-1: hidden, or a mask of possible ones) that occur together."""
-    n_features = features[0].shape[1]
-    keys = []
+    n_words = -(-n_labels // _BITS)
+    seen = np.zeros((features[0].shape[1], n_words), dtype=np.uint64)  # one bit for each pair
     for matrix, each in zip(features, labels, strict=True):
         if not hasattr(matrix, "indptr"):
             raise InputError("observed_linear needs sparse features: CSR matrices or dicts; use 'linear' for dense ones.")
-        row, label = _known(each)
-        sizes = np.diff(matrix.indptr)[row]
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        feature = matrix.indices[np.repeat(matrix.indptr[row], sizes) + within].astype(np.int64)
-        keys.append(np.unique(feature * n_labels + np.repeat(label, sizes)))
-    pairs = np.unique(np.concatenate(keys))
-    feature = pairs // n_labels
-    ptr = np.searchsorted(feature, np.arange(n_features + 1))
-    return ptr, pairs % n_labels
+        rows, known = _known(each)
+        _mark(matrix.indptr, matrix.indices, rows, known, seen)
+    parts = [_pairs_of(seen[first : first + _FEATURES], n_labels) for first in range(0, len(seen), _FEATURES)]
+    return np.append(0, np.cumsum(np.concatenate([sizes for sizes, _ in parts]))), np.concatenate(
+        [each for _, each in parts]
+    )
+
+
+def _pairs_of(seen: np.ndarray, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many labels each feature has, and these."""
+    bits = np.unpackbits(seen.view(np.uint8), axis=1, bitorder="little")[:, :n_labels]
+    feature, label = np.nonzero(bits)
+    return np.bincount(feature, minlength=len(seen)), label
 
 
 def _known(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,6 +138,15 @@ def _known(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.nonzero(labels.astype(bool) & ~labels.all(axis=1, keepdims=True))  # type: ignore[return-value]
     rows = np.flatnonzero(labels >= 0)
     return rows, labels[rows]
+
+
+@kernel
+def _mark(indptr, indices, rows, labels, seen):
+    """Set the bit of each pair of a feature and a label."""
+    for k in range(len(rows)):
+        word, bit = labels[k] >> 6, np.uint64(1) << np.uint64(labels[k] & 63)
+        for p in range(indptr[rows[k]], indptr[rows[k] + 1]):
+            seen[indices[p], word] |= bit
 
 
 @kernel

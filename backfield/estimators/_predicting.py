@@ -25,7 +25,9 @@ from backfield.training.execution.threads import in_order
 #: Examples of one task on a cluster.
 BATCH = 4
 #: Examples that are predicted at once where the structure joins them.
-JOINED = 64
+JOINED = 256
+#: Rows of such a group at the most: scores and labels of more would leave the cache.
+_ROWS = 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +85,18 @@ class Predictor:
 
     def _many(self, X: list[Any], first: int, one: Callable[..., Any], answer: Callable[[Instance], Any]) -> list[Any]:
         """Answer at once where the structure joins the entries, else one by one."""
+        if self.joins and len(X) > 1 and sum(len(x) for x in X if isinstance(x, list)) > _ROWS:
+            half = len(X) // 2
+            return self._many(X[:half], first, one, answer) + self._many(X[half:], first + half, one, answer)
         sample = None
         if self.joins:
             with suppress(InputError):  # one by one, the error says where it is
                 sample = self._structure.join(X, self.assembler.learned.reader.names)
         if sample is None or sample.parts is None:
             return [one(x, first + k) for k, x in enumerate(X)]
-        cuts = np.cumsum(sample.parts)[:-1]
-        found = [np.split(each, cuts) for each in answer(sample)]
+        stops = np.cumsum(sample.parts).tolist()
+        parts = list(zip([0, *stops], stops, strict=False))
+        found = [[each[start:stop] for start, stop in parts] for each in answer(sample)]
         return found[0] if len(found) == 1 else list(zip(*found, strict=True))
 
     def scored(self, pair: tuple[Any, Any], number: int) -> tuple[int, int]:

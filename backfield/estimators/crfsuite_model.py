@@ -12,6 +12,7 @@ from backfield.estimators._assembly import Classes, Learned, Reader
 from backfield.estimators._fitting import Fitted
 from backfield.estimators.chain_crf import ChainCRF
 from backfield.estimators.crf import CRF
+from backfield.features.columns import Columns
 from backfield.structures import Chain
 from backfield.training.weights import WeightLayout
 
@@ -25,7 +26,7 @@ def from_crfsuite(model: CrfsuiteModel) -> ChainCRF:
     energy = ObservedLinear().bind(model.ptr, model.targets, count)
     layout.add("unary", energy, len(model.attributes), count, True)
     layout.add("factors", Linear(), 0, count**2, True)
-    names = {name: number for number, name in enumerate(model.attributes)}
+    names = Columns(zip(model.attributes, range(len(model.attributes)), strict=True))
     learned = Learned(Reader(crf._settings().structure, names), Classes(np.array(model.labels)), layout)
     crf._fitted = Fitted(learned, np.concatenate([model.weights, model.transitions.reshape(-1)]), [])
     return crf

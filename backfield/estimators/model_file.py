@@ -34,6 +34,7 @@ from backfield.estimators._model_text import check_blocks, check_settings, check
 from backfield.estimators.crf import CRF
 from backfield.estimators.crfsuite_model import from_crfsuite
 from backfield.estimators.multi_label import MultiLabelCRF
+from backfield.features.columns import Columns
 from backfield.limits import parse_json
 from backfield.registry import Component, get, plain
 from backfield.structures import Structure
@@ -192,7 +193,7 @@ def _state(structure: Structure, text: dict[str, Any], tensors: dict[str, np.nda
     if weights.shape != (layout.n_weights,):
         raise InputError(f"the file is damaged: it holds {weights.shape} weights, and {layout.n_weights} are needed.")
     names = text.get("feature_names")
-    reader = Reader(structure, None if names is None else {name: k for k, name in enumerate(names)})
+    reader = Reader(structure, None if names is None else Columns(zip(names, range(len(names)), strict=True)))
     classes = Classes(np.asarray(text["classes"]), structure.fixed_labels)
     check_blocks(structure, classes, layout, names)
     chosen = text.get("inference")

@@ -7,15 +7,15 @@ whose values are all numbers, and lists of strings, are the usual ones: for them
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from backfield.errors import InputError
+from backfield.features.columns import Columns, number_names
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -24,6 +24,8 @@ _NUMBERS = {float, int, bool, np.float64, np.float32, np.int64}
 #: Values of features that are all 1 share this array.
 _ONES = np.ones(2**16)
 _ONES.flags.writeable = False
+#: Sequences whose names are numbered together.
+_AT_ONCE = 256
 
 
 class Named(NamedTuple):
@@ -38,7 +40,7 @@ class Named(NamedTuple):
         """Read positions."""
         if set(map(type, positions)) == {dict}:
             values = list(chain.from_iterable(map(dict.values, positions)))
-            ones = values.count(1.0) == len(values)
+            ones = values == values[:1] * len(values) and values[:1] in ([], [1.0])  # mostly one object, many times
             if ones or _NUMBERS.issuperset(map(type, values)):
                 return cls(chain.from_iterable(positions), None if ones else values, list(map(len, positions)))
         pairs = [list(named_features(position, separator)) for position in positions]
@@ -46,13 +48,15 @@ class Named(NamedTuple):
         return cls([name for name, _ in flat], [value for _, value in flat], list(map(len, pairs)))
 
 
-def learn_columns(X: Sequence[Any], separator: str, min_count: int = 1) -> dict[str, int]:
+def learn_columns(X: Sequence[Any], separator: str, min_count: int = 1) -> Columns:
     """Return the columns of the features that occur at least so many times, in the order of their first use."""
-    counts: Counter[str] = Counter()
-    for sequence in X:
-        counts.update(Named.of(sequence, separator).names)
-    names = counts if min_count <= 1 else [name for name, count in counts.items() if count >= min_count]
-    return {name: number for number, name in enumerate(names)}
+    starts = range(0, len(X), _AT_ONCE)
+    batches = ([X[number] for number in range(first, min(first + _AT_ONCE, len(X)))] for first in starts)
+    return number_names((_all_names(batch, separator) for batch in batches), min_count)
+
+
+def _all_names(sequences: list[Any], separator: str) -> list[str]:
+    return list(chain.from_iterable(Named.of(sequence, separator).names for sequence in sequences))
 
 
 def feature_matrix(sequence: Sequence[Any], names: dict[str, int], separator: str) -> csr_matrix:
@@ -62,7 +66,8 @@ def feature_matrix(sequence: Sequence[Any], names: dict[str, int], separator: st
     found = Named.of(sequence, separator)
     ptr = np.zeros(len(sequence) + 1, dtype=np.int32)
     np.cumsum(found.sizes, out=ptr[1:])
-    at = np.fromiter(map(names.get, found.names, repeat(-1)), np.int32, int(ptr[-1]))  # type: ignore[arg-type]
+    columns = names if isinstance(names, Columns) else Columns(names)
+    at = columns.find(found.names, int(ptr[-1]))
     data = _ones(len(at)) if found.values is None else _as_numbers(found.values)
     known = at >= 0
     if not known.all():
