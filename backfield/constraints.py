@@ -95,6 +95,19 @@ def numbers(words: str) -> Rule:
     return Rule(words, accepts)
 
 
+def _is_several(value: Any) -> bool:
+    from scipy.sparse import issparse
+
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        return False
+    return not issparse(value) and not (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def several(words: str) -> Rule:
+    """A list, a tuple, an array, or an iterator: anything whose entries come one by one, but no text and no mapping."""
+    return Rule(words, _is_several)
+
+
 def instance(words: str, *types: type) -> Rule:
     """An object of some types."""
     return Rule(words, lambda value: isinstance(value, types))
@@ -123,6 +136,12 @@ def check(values: Mapping[str, Any], table: Table, owner: str = "") -> None:
             words = [rule.words for rule in rules]
             allowed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
             raise InputError(f"{owner}{name} must be {allowed}; received {shown(values[name])}.")
+
+
+def checked(name: str, value: Any, *rules: Rule) -> Any:
+    """Return a value if one of the rules takes it."""
+    check({name: value}, {name: rules})
+    return value
 
 
 def shown(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import backfield as bf
-from fuzz.models import Case, command, fitted, images, same, sentences
+from fuzz.models import LEARNERS, Case, command, fitted, images, same, sentences
 from fuzz.mutations import mutate_array, mutate_bytes, mutate_json
 from fuzz.runner import WrongAnswer
 
@@ -100,28 +100,29 @@ class Packs:
 
 @dataclass
 class Checkpoints:
-    """A mutated checkpoint: refused on resuming."""
+    """A mutated checkpoint: refused on resuming, or the fit that is not broken."""
 
     name: str = "checkpoints"
-    data: bytes = b""
-    expected: Any = None
+    sources: dict[str, tuple[bytes, np.ndarray]] = field(default_factory=dict)
 
     def prepare(self, folder: Path) -> None:
         X, y = images()
-        path = folder / "checkpoint"
-        model = bf.GridCRF(learner="lbfgs(max_iter=6)")
-        self.expected = model.fit(X, y, checkpoint=path, checkpoint_iterations=2).weights_
-        self.data = path.read_bytes()
+        for name, params in LEARNERS.items():
+            path = folder / name
+            bf.GridCRF(**params).fit(X, y, checkpoint=path, callbacks=[lambda i, w, row: i == 2])
+            data = path.read_bytes()
+            self.sources[name] = (data, bf.GridCRF(**params).fit(X, y, checkpoint=path, resume=True).weights_)
 
     def case(self, rng: np.random.Generator, folder: Path) -> Case:
+        name = str(rng.choice(list(self.sources)))
+        data, expected = self.sources[name]
         path = folder / "checkpoint"
-        mutated = mutate_bytes(rng, self.data) if rng.random() < 0.5 else _mutated_safetensors(rng, self.data)
-        path.write_bytes(mutated)
+        path.write_bytes(mutate_bytes(rng, data) if rng.random() < 0.5 else _mutated_safetensors(rng, data))
 
         def check() -> None:
             X, y = images()
-            model = bf.GridCRF(learner="lbfgs(max_iter=6)").fit(X, y, checkpoint=path, resume=True)
-            if not np.array_equal(model.weights_, self.expected):
+            model = bf.GridCRF(**LEARNERS[name]).fit(X, y, checkpoint=path, resume=True)
+            if not np.array_equal(model.weights_, expected):
                 raise WrongAnswer("a fit resumed from a damaged checkpoint has other weights")
 
         return check

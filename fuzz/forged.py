@@ -20,7 +20,7 @@ import backfield as bf
 from backfield.data.packed.reader import identity_of, sha256_of
 from backfield.estimators.model_file import write as write_model
 from backfield.learners._checkpoint import read_checkpoint, write_checkpoint
-from fuzz.models import Case, fitted, images, sentences
+from fuzz.models import LEARNERS, Case, fitted, images, sentences
 from fuzz.mutations import mutate_array, mutate_json
 
 
@@ -102,17 +102,6 @@ class ForgedPacks:
         index["identity"] = identity_of(index, json.loads((pack / "plan.json").read_text())["recipe"])
         (pack / "index.json").write_text(json.dumps(index))
         return lambda: model.fit(pack).predict(pack)
-
-
-LEARNERS = {
-    "lbfgs": {"learner": "lbfgs(max_iter=6)"},
-    "owlqn": {"learner": "owlqn(max_iter=6, l1=0.001)"},
-    "sgd": {"learner": "sgd(epochs=4, batch_size=1, average=True)"},
-    "smd": {"learner": "smd(epochs=4, batch_size=2)"},
-    "ascent": {"learner": "ascent(max_iter=6)"},
-    "frank_wolfe": {"learner": "frank_wolfe(epochs=4)", "loss": "max_margin", "inference": "exact", "l2": 0.01},
-    "oracle_descent": {"learner": "oracle_descent(n_rounds=4, sweeps=3)", "inference": "smoothed_lp(n_iter=3)"},
-}
 
 
 @dataclass

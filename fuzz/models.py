@@ -14,6 +14,20 @@ from backfield.cli.app import run as run_command
 from backfield.errors import InputError
 
 Case = Callable[[], Any]
+#: Short fits of all kinds of learners, on images.
+LEARNERS: dict[str, dict[str, Any]] = {
+    "lbfgs": {"learner": "lbfgs(max_iter=6)"},
+    "owlqn": {"learner": "owlqn(max_iter=6, l1=0.001)"},
+    "sgd": {"learner": "sgd(epochs=4, batch_size=1, average=True)"},
+    "smd": {"learner": "smd(epochs=4, batch_size=2)"},
+    "ascent": {"learner": "ascent(max_iter=6)"},
+    "frank_wolfe": {"learner": "frank_wolfe(epochs=4)", "loss": "max_margin", "inference": "exact", "l2": 0.01},
+    "perceptron": {"learner": "perceptron(epochs=4)", "loss": "max_margin(scale=0.0)", "inference": "exact", "l2": 0.0},
+    "passive_aggressive": {"learner": "passive_aggressive(epochs=4)", "loss": "max_margin", "inference": "exact", "l2": 0.0},
+    "oracle_descent": {"learner": "oracle_descent(n_rounds=4, sweeps=3)", "inference": "smoothed_lp(n_iter=3)"},
+    "stages": {"learner": "stages(['lbfgs(max_iter=3)', 'sgd(epochs=3)'], losses=['mse', None])"},
+    "restarts": {"learner": "restarts(learner='lbfgs(max_iter=3)', n=2)"},
+}
 
 
 def images(seed: int = 0, count: int = 3) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -38,7 +52,19 @@ def fitted() -> dict[str, tuple[Any, Any]]:
     chain = bf.ChainCRF(unary="observed_linear", learner="lbfgs(max_iter=5)").fit(words, tags)
     graph = bf.Graph.from_edges([[0, 1], [1, 2]], labels=2)
     sample = bf.Sample(graph, np.eye(3), np.ones((2, 1)))
-    return {"grid": (grid, X), "chain": (chain, words), "graph": (bf.GraphCRF().fit([sample], [[0, 1, 1]]), [sample])}
+    quick = {"learner": "lbfgs(max_iter=3)"}
+    volumes, table = [np.stack([x, x]) for x in X], np.random.default_rng(0).normal(size=(20, 3))
+    trees = {"unary": "boosted_trees", "learner": "oracle_descent(n_rounds=2)", "inference": "smoothed_lp(n_iter=3)"}
+    return {
+        "grid": (grid, X),
+        "chain": (chain, words),
+        "graph": (bf.GraphCRF().fit([sample], [[0, 1, 1]]), [sample]),
+        "order two": (bf.ChainCRF(order=2, constraints=[("D", "V")], **quick).fit(words, tags), words),
+        "volume": (bf.VolumeCRF(**quick).fit(volumes, [np.stack([m, m]) for m in y]), volumes),
+        "dense": (bf.DenseCRF(**quick).fit(X, y), X),
+        "sets": (bf.MultiLabelCRF(**quick).fit(table, (table > 0).astype(int)), table),
+        "trees": (bf.GridCRF(**trees).fit(X, y), X),
+    }
 
 
 def same(a: Any, b: Any) -> bool:

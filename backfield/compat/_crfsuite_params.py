@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from backfield.constraints import checked, instance, shown
 from backfield.errors import InputError
 from backfield.estimators import ChainCRF
 
@@ -40,6 +43,7 @@ _ABSENT = {
 
 def checked_algorithm(algorithm: str) -> str:
     """Return the short name of an algorithm; those that are not here are refused."""
+    checked("algorithm", algorithm, instance("the name of an algorithm", str))
     name = _LONG.get(algorithm.lower(), algorithm.lower())
     if name in _ABSENT:
         raise InputError(f"CRFsuite's algorithm {algorithm!r} is not supported; use 'lbfgs', 'ap', or {_ABSENT[name]}.")
@@ -51,13 +55,13 @@ def checked_algorithm(algorithm: str) -> str:
 def checked_parameter(algorithm: str, name: str, value: Any) -> Any:
     """Return the value of a parameter in the type of its default; values that are not here are refused."""
     defaults = DEFAULTS[algorithm]
-    if name not in defaults:
+    if checked("the name of a parameter", name, instance("text", str)) not in defaults:
         raise InputError(f"there is no parameter {name!r} of {algorithm}; there are {', '.join(defaults)}.")
     kind = type(defaults[name])
     try:
         value = bool(int(value)) if kind is bool else kind(value)
-    except (TypeError, ValueError):
-        raise InputError(f"the parameter {name} must be of type {kind.__name__}, received {value!r}.") from None
+    except (TypeError, ValueError, OverflowError, np.ma.MaskError):
+        raise InputError(f"the parameter {name} must be of type {kind.__name__}, received {shown(value)}.") from None
     _refuse_absent(name, value)
     return value
 

@@ -16,18 +16,22 @@ import numpy as np
 
 from backfield.atomic import write_bytes
 from backfield.compat._crfsuite_params import DEFAULTS, checked_algorithm, checked_parameter, estimator, stopping
+from backfield.constraints import checked, instance, path, several, shown, whole
 from backfield.data.formats.crfsuite import CrfsuiteModel, read_crfsuite
 from backfield.errors import InputError
 from backfield.estimators import ChainCRF
 from backfield.estimators.crfsuite_model import from_crfsuite, to_crfsuite, write_crfsuite
 from backfield.features.named import named_features
 
+POSITIONS = several("a list of positions, each with its features")
+LABELS = several("a list of labels")
+
 
 class ItemSequence:
     """The features of a sequence with their full names."""
 
     def __init__(self, pyseq: Iterable[Any]) -> None:
-        self._items = [dict(_summed(position)) for position in pyseq]
+        self._items = [dict(_summed(position)) for position in checked("a sequence", pyseq, POSITIONS)]
 
     def items(self) -> list[dict[str, float]]:
         """Return a dict {name: value} for each position."""
@@ -49,7 +53,7 @@ def _summed(position: Any) -> dict[str, float]:
 
 def as_sequence(xseq: Any) -> list[Any]:
     """Return the positions of a sequence in any format."""
-    return xseq.items() if isinstance(xseq, ItemSequence) else list(xseq)
+    return xseq.items() if isinstance(xseq, ItemSequence) else list(checked("a sequence", xseq, POSITIONS))
 
 
 class Trainer:
@@ -71,7 +75,7 @@ class Trainer:
         self._data: list[tuple[list[Any], list[str], int]] = []
         if algorithm is not None:
             self.select(algorithm)
-        self.set_params(params or {})
+        self.set_params({} if params is None else params)
 
     def select(self, algorithm: str, type: str = "crf1d") -> None:
         """Choose the algorithm."""
@@ -81,7 +85,7 @@ class Trainer:
 
     def append(self, xseq: Any, yseq: Iterable[str], group: int = 0) -> None:
         """Add a sequence and its labels."""
-        x, y = as_sequence(xseq), [str(label) for label in yseq]
+        x, y = as_sequence(xseq), [str(label) for label in checked("yseq", yseq, LABELS)]
         if len(x) != len(y):
             raise InputError(f"the sequence has {len(x)} positions and {len(y)} labels.")
         if x:
@@ -102,13 +106,13 @@ class Trainer:
     def get(self, name: str) -> Any:
         """Return the value of a parameter."""
         params = self.get_params()
-        if name not in params:
+        if checked("the name of a parameter", name, instance("text", str)) not in params:
             raise InputError(f"there is no parameter {name!r} of {self._algorithm}; there are {', '.join(params)}.")
         return params[name]
 
     def set_params(self, params: dict[str, Any]) -> None:
         """Set some parameters."""
-        for name, value in params.items():
+        for name, value in checked("params", params, instance("a dict", dict)).items():
             self.set(name, value)
 
     def get_params(self) -> dict[str, Any]:
@@ -169,13 +173,15 @@ class Tagger:
     def open(self, name: str) -> contextlib.closing[Tagger]:
         """Open a file."""
         try:
-            return self.open_inmemory(Path(name).read_bytes())
+            return self.open_inmemory(Path(checked("name", name, path)).read_bytes())
+        except OSError as error:
+            raise InputError(f"{name}: cannot be read: {error.strerror}.") from error
         except InputError as error:
             raise InputError(f"{name}: {error}.") from error
 
     def open_inmemory(self, value: bytes) -> contextlib.closing[Tagger]:
         """Open the content of a file."""
-        self._crf = from_crfsuite(read_crfsuite(value))
+        self._crf = from_crfsuite(read_crfsuite(checked("value", value, instance("the bytes of a model", bytes))))
         return contextlib.closing(self)
 
     def close(self) -> None:
@@ -211,7 +217,7 @@ class Tagger:
     def marginal(self, y: str, pos: int) -> float:
         """Return the probability of the label ``y`` at a position."""
         crf, x = self._model(), self._current()
-        if not 0 <= pos < len(x):
+        if not 0 <= checked("pos", pos, whole()) < len(x):
             raise InputError(f"there is no position {pos}; the sequence has {len(x)}.")
         if self._marginals is None:
             self._marginals = crf.predict_proba([x])[0]
@@ -219,14 +225,14 @@ class Tagger:
 
     def _position(self, label: str) -> int:
         labels = self.labels()
-        if label not in labels:
-            raise InputError(f"there is no label {label!r}; there are {', '.join(labels)}.")
+        if not isinstance(label, str) or label not in labels:
+            raise InputError(f"there is no label {shown(label)}; there are {', '.join(labels)}.")
         return labels.index(label)
 
     def probability(self, yseq: Iterable[str]) -> float:
         """Return the probability of labels together."""
         crf, x = self._model(), self._current()
-        y = [self._position(label) for label in yseq]
+        y = [self._position(label) for label in checked("yseq", yseq, LABELS)]
         if len(y) != len(x):
             raise InputError(f"the sequence has {len(x)} positions and {len(y)} labels.")
         if not x:

@@ -13,7 +13,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from backfield.atomic import write_bytes
-from backfield.compat.pycrfsuite import Info, Tagger, Trainer
+from backfield.compat.pycrfsuite import LABELS, Info, Tagger, Trainer, as_sequence
+from backfield.constraints import checked, several
 from backfield.errors import InputError
 from backfield.estimators.crfsuite_model import write_crfsuite
 
@@ -31,6 +32,17 @@ _NAMES = {
 }
 _OTHERS = ("c", "error_sensitive", "averaging", "variance", "gamma")
 _PARAMS = ("c1", "c2", "max_iterations", "num_memories", "epsilon", "period", "delta", "linesearch", "max_linesearch")
+
+
+SEQUENCES = several("a list of sequences")
+
+
+def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
+    """Return sequences with their labels."""
+    sequences, labels = list(checked("X", X, SEQUENCES)), list(checked("y", y, SEQUENCES))
+    if len(sequences) != len(labels):
+        raise InputError(f"received {len(sequences)} sequences but {len(labels)} labelings.")
+    return list(zip(sequences, labels, strict=True))
 
 
 class CRF(BaseEstimator):
@@ -99,7 +111,7 @@ class CRF(BaseEstimator):
         given = {name: getattr(self, name) for name in (*_NAMES, *_PARAMS, *_OTHERS)}
         params = {_NAMES.get(name, name): value for name, value in given.items() if value is not None}
         trainer = Trainer(self.algorithm, params, verbose=self.verbose)
-        for x_one, y_one in zip(X, y, strict=True):
+        for x_one, y_one in _pairs(X, y):
             trainer.append(x_one, y_one)
         self._model = write_crfsuite(trainer.fit())
         self._tagger = None
@@ -129,7 +141,7 @@ class CRF(BaseEstimator):
 
     def predict(self, X: Any) -> list[list[str]]:
         """Return the labels of each sequence."""
-        return [self.predict_single(x) for x in X]
+        return [self.predict_single(x) for x in checked("X", X, SEQUENCES)]
 
     def predict_single(self, xseq: Any) -> list[str]:
         """Return the labels of a sequence."""
@@ -137,20 +149,27 @@ class CRF(BaseEstimator):
 
     def predict_marginals(self, X: Any) -> list[list[dict[str, float]]]:
         """Return {label: probability} of each position of each sequence."""
-        return [self.predict_marginals_single(x) for x in X]
+        return [self.predict_marginals_single(x) for x in checked("X", X, SEQUENCES)]
 
     def predict_marginals_single(self, xseq: Any) -> list[dict[str, float]]:
         """Return {label: probability} of each position."""
         tagger = self._fitted()
-        tagger.set(xseq)
+        x = as_sequence(xseq)
+        tagger.set(x)
         labels = tagger.labels()
-        return [{label: tagger.marginal(label, t) for label in labels} for t in range(len(xseq))]
+        return [{label: tagger.marginal(label, t) for label in labels} for t in range(len(x))]
 
     def score(self, X: Any, y: Any) -> float:
         """Return the share of right labels."""
-        found = [label for labels in self.predict(X) for label in labels]
-        truth = [label for labels in y for label in labels]
-        return float(np.mean([a == b for a, b in zip(found, truth, strict=True)]))
+        right: list[bool] = []
+        for x, labels in _pairs(X, y):
+            found, truth = self.predict_single(x), [str(label) for label in checked("labels", labels, LABELS)]
+            if len(found) != len(truth):
+                raise InputError(f"a sequence has {len(found)} positions and {len(truth)} labels.")
+            right += [a == b for a, b in zip(found, truth, strict=True)]
+        if not right:
+            raise InputError("there is nothing to score: the sequences have no positions.")
+        return float(np.mean(right))
 
     def _info(self) -> Info | None:
         return None if self.tagger_ is None else self.tagger_.info()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from backfield.errors import InputError
 
@@ -25,7 +26,7 @@ def is_lazy(X: Any) -> bool:
 def checked_sequence(X: Any, what: str) -> Any:
     """Return X if it can be asked for its length and its k-th entry; iterators become lists."""
     single = isinstance(X, str | bytes | dict) or (isinstance(X, np.ndarray | np.generic) and X.ndim == 0)
-    if single or (not hasattr(X, "__iter__") and not hasattr(X, "__getitem__")):
+    if single or issparse(X) or (not hasattr(X, "__iter__") and not hasattr(X, "__getitem__")):
         raise InputError(f"{what} must be a sequence of examples, received {type(X).__name__}.")
     return X if hasattr(X, "__len__") and hasattr(X, "__getitem__") else list(X)
 

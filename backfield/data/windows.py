@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.constraints import several, whole
 from backfield.errors import InputError
 
 Window = tuple[slice, ...]
@@ -71,10 +72,8 @@ def _along_axis(core: slice, length: int, halo: int, step: int) -> tuple[slice, 
 
 def checked_size(tile: Any, n_axes: int) -> tuple[int, ...]:
     """Return the size of a tile along each axis, of one number for all or one for each."""
-    sizes = tuple(tile) if isinstance(tile, Sequence | np.ndarray) and not isinstance(tile, str) else (tile,) * n_axes
-    if len(sizes) != n_axes or any(
-        isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes
-    ):
+    sizes = tuple(tile) if several("").accepts(tile) else (tile,) * n_axes
+    if len(sizes) != n_axes or not all(whole(1).accepts(size) for size in sizes):
         raise InputError(f"tile must be an integer of pixels >= 1, or {n_axes} of them; received {tile!r}.")
     return tuple(int(size) for size in sizes)
 

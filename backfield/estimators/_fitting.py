@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import sklearn.exceptions
 
+from backfield.constraints import check
 from backfield.data.label_sets import LabelSets
 from backfield.data.packed import open_data
 from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
@@ -21,7 +22,7 @@ from backfield.errors import ConvergenceWarning, InputError
 from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
 from backfield.estimators._guard import Guard
 from backfield.estimators._progress import Progress
-from backfield.estimators._settings import Settings, part_of
+from backfield.estimators._settings import FIT, Settings, part_of
 from backfield.estimators.selection import choose, scaled
 from backfield.learners import Incremental, Learner
 from backfield.learners.base import Fit
@@ -234,6 +235,7 @@ def checked_sample_weight(sample_weight: Any, count: int) -> np.ndarray:
     """Return the weight of each example."""
     if sample_weight is None:
         return np.ones(count)
+    check({"sample_weight": sample_weight}, FIT)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (count,) or not np.isfinite(weight).all() or (weight < 0).any():
         raise InputError(f"sample_weight must be {count} finite numbers >= 0.")

@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from backfield.errors import InputError
+from backfield.constraints import Table, check, checked, whole
 from backfield.estimators._sequence_answers import SequenceAnswers, Span
 from backfield.estimators.crf import CRF
 
 #: The likelihood by exact inference.
 _EXACT = {"inference": "chain", "loss": "surrogate_likelihood", "gradient": None, "start": "zero", "dtype": "float64"}
+
+
+#: What may be said to ``sample``.
+SAMPLE: Table = {"n": (whole(1, 10**8),), "random_state": (whole(0),)}
 
 
 class ChainCRF(CRF, structure="chain", defaults=_EXACT):
@@ -34,6 +38,7 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
 
     def predict_best(self, X: Any, k: int = 5) -> list[list[tuple[np.ndarray, float]]]:
         """Return the k best labelings of each sequence (all, where there are fewer) with their probabilities."""
+        checked("k", k, whole(1, 10**6))
         return list(self._stream(self._answers(k).best, X))
 
     def predict_spans(self, X: Any) -> list[list[Span]]:
@@ -46,6 +51,7 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
 
     def sample(self, X: Any, n: int = 1, random_state: int = 0) -> list[np.ndarray]:
         """Return (n, T) labels of each sequence, drawn from the model."""
+        check({"n": n, "random_state": random_state}, SAMPLE)
         return list(self._stream(self._answers(n, random_state).samples, X))
 
     def entropy(self, X: Any) -> np.ndarray:
@@ -53,6 +59,4 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
         return np.array(list(self._stream(self._answers().entropy, X)))
 
     def _answers(self, k: int = 1, seed: int = 0) -> SequenceAnswers:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be an integer >= 1, received {k!r}.")
-        return SequenceAnswers(self._predictor(), int(k), seed)
+        return SequenceAnswers(self._predictor(), int(k), int(seed))

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from backfield.constraints import check
+from backfield.constraints import check, checked, several
 from backfield.data.packed import open_data
 from backfield.data.sequences import Ragged, checked_sequence, mapped
 from backfield.energies import NetworkEnergy
@@ -383,13 +383,16 @@ dtype, n_jobs, random_state, verbose, l1
 
         answer, n_jobs = TilePredictor(self._predictor(), tile, labels, marginals), self._settings().n_jobs
         X = checked_sequence(open_data(X)[0], "X")
-        outs = [None] * len(X) if out is None else out
-        if isinstance(outs, str) or not hasattr(outs, "__len__") or len(outs) != len(X):
+        words = f"a list of one array or path for each of the {len(X)} entries of X"
+        outs = [None] * len(X) if out is None else list(checked("out", out, several(words)))
+        if len(outs) != len(X):
             raise InputError(f"out must list one array or path for each of the {len(X)} entries of X.")
         for number in range(len(X)):
             places = outs[number]
             if places is None or not (labels and marginals):
                 places = (places,) * (labels + marginals)
+            elif len(list(checked("out", places, several("a list of pairs of places")))) != 2:
+                raise InputError("out must list a pair of places, for labels and for marginals, for each entry of X.")
             yield answer(X[number], number, tuple(places), n_jobs, cluster or active())
 
     def _stream(self, answer: Any, X: Any, cluster: Any = None, many: Any = None) -> Iterator[Any]:

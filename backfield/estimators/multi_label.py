@@ -121,6 +121,15 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
             raise InputError(f"given must have shape {scores.shape}, received {known.shape}.")
         return np.clip(self.tree_.sums(scores, self._couplings, known).labels, 0.0, 1.0)
 
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose known labels are all right."""
+        found, labels = self.predict(X), checked_labels(Y)
+        if labels.shape != found.shape:
+            raise InputError(f"Y must have shape {found.shape}, received {labels.shape}.")
+        weight = _checked_weight(sample_weight, len(labels))
+        right = ((found == labels) | (labels < 0)).all(axis=1)
+        return float(weight @ right / weight.sum())
+
     def log_likelihood(self, X: Any, Y: Any) -> np.ndarray:
         """Return log p(known labels | x) of each row."""
         scores, labels = self._scores(X), checked_labels(Y)

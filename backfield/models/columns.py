@@ -25,6 +25,9 @@ def as_columns(X: Any) -> dict[str, np.ndarray]:
         if array.ndim != 2:
             raise InputError(f"a table is a DataFrame, a dict of columns, or an (N, d) array; received shape {array.shape}.")
         columns = {f"x{k}": array[:, k] for k in range(array.shape[1])}
+    flat = next((name for name, values in columns.items() if values.ndim != 1), None)
+    if flat is not None:
+        raise InputError(f"column {flat!r} must be a list of values, one for each row.")
     lengths = {len(values) for values in columns.values()}
     if len(columns) < 1 or len(lengths) != 1 or lengths == {0}:
         raise InputError(
@@ -42,7 +45,10 @@ def states_of(columns: Mapping[str, np.ndarray]) -> dict[str, list[Hashable]]:
     """Return the different values of each column, sorted where they can be."""
     out: dict[str, list[Hashable]] = {}
     for name, values in columns.items():
-        found = {value for value in values.tolist() if not is_missing(value)}
+        try:
+            found = {value for value in values.tolist() if not is_missing(value)}
+        except TypeError as error:
+            raise InputError(f"column {name!r} must hold categories, such as texts or integers: {error}.") from error
         if not found:
             raise InputError(f"column {name!r} has no value at all.")
         if len(found) > MAX_CATEGORIES:

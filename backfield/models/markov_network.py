@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from backfield.constraints import Table, check, instance, real, whole
+from backfield.constraints import Table, check, checked, instance, real, several, whole
 from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
@@ -127,10 +127,10 @@ class MarkovNetwork(BaseEstimator):
                 return lasso(codes, labels, self.alpha, self.random_state)
             raise InputError(f"edges must be 'chow_liu', 'lasso' or a list of pairs of columns; received {self.edges!r}.")
         out = set()
-        for pair in self.edges:
-            if isinstance(pair, str) or not isinstance(pair, Iterable) or len(list(pair)) != 2:
+        for pair in checked("edges", self.edges, several("'chow_liu', 'lasso' or a list of pairs of columns")):
+            ends = [self._number(name, names) for name in checked("an edge", pair, several("a pair of columns"))]
+            if len(ends) != 2:
                 raise InputError(f"an edge is a pair of columns, received {pair!r}.")
-            ends = [self._number(name, names) for name in pair]
             if ends[0] == ends[1]:
                 raise InputError(f"the edge {pair!r} joins a column with itself.")
             out.add((min(ends), max(ends)))
@@ -163,7 +163,8 @@ class MarkovNetwork(BaseEstimator):
         codes, names = encode(as_columns(X), self.states_), list(self.states_)
         if columns is None:
             return codes, [name for k, name in enumerate(names) if (codes[:, k] < 0).any()], np.zeros(len(names), dtype=bool)
-        wanted = [columns] if isinstance(columns, str) else list(columns)
+        words = "the name of a column, or a list of names"
+        wanted = [columns] if isinstance(columns, str) else list(checked("columns", columns, several(words)))
         hidden = np.zeros(len(names), dtype=bool)
         hidden[[self._number(name, names) for name in wanted]] = True
         return codes, wanted, hidden

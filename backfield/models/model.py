@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from backfield.api import find_map
+from backfield.constraints import Table as Constraints
+from backfield.constraints import check, checked, instance, whole
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
@@ -24,8 +26,11 @@ from backfield.models.drawing import draw, html
 from backfield.models.marginalise import summed_out
 from backfield.models.naming import Variables
 from backfield.models.posteriors import Posteriors
-from backfield.models.problem import NONE, UNARY, Problem
+from backfield.models.problem import NONE, UNARY, Problem, is_exact
 from backfield.models.table import Table, as_frame
+
+#: What may be said to ``sample``.
+SAMPLE: Constraints = {"n": (whole(1, 10**8),), "seed": (whole(0),)}
 
 
 class Model:
@@ -58,7 +63,7 @@ class Model:
         conditionals: Mapping[str, Any] | None = None,
     ) -> None:
         named = Variables(variables)
-        self._set(named, *build.assemble(named, factors, conditionals or {}))
+        self._set(named, *build.assemble(named, factors, {} if conditionals is None else conditionals))
 
     def _set(self, variables: Variables, theta: Potentials, conditional: np.ndarray) -> None:
         self.variables = variables
@@ -75,6 +80,7 @@ class Model:
     @classmethod
     def from_potentials(cls, theta: Potentials, variables: Mapping[str, Sequence[Hashable] | int] | None = None) -> Model:
         """Return a model of given log-potentials; without names variables are x0, x1, ... with states 0, 1, ..."""
+        checked("theta", theta, instance("Potentials", Potentials))
         named = files.numbered(theta) if variables is None else Variables(variables)
         if not np.array_equal(named.labels, theta.graph.labels):
             raise InputError(f"{len(named)} variables are named, and their states counted; theta has other label counts.")
@@ -178,7 +184,7 @@ class Model:
         wanted = self.variables.numbers(names)
         if not wanted:
             raise InputError("a query names at least one variable.")
-        known = self._posteriors.find(self.variables.allowed(given)) if inference == "exact" and len(wanted) == 1 else None
+        known = self._posteriors.find(self.variables.allowed(given)) if is_exact(inference) and len(wanted) == 1 else None
         if known is not None:
             return Table(self.variables.part(wanted), known[wanted[0]].copy())
         with _evidence_named(given):
@@ -189,7 +195,7 @@ class Model:
 
     def marginals(self, given: Mapping[str, Any] | None = None, inference: Any = "exact") -> dict[str, np.ndarray]:
         """Return the distribution of every variable, in the order of its states: one pass for all of them."""
-        rows = self._posteriors.whole(self.variables.allowed(given)) if inference == "exact" else None
+        rows = self._posteriors.whole(self.variables.allowed(given)) if is_exact(inference) else None
         if rows is None:
             with _evidence_named(given):
                 rows = self._problem(given, range(len(self.names))).posteriors(inference)
@@ -205,7 +211,7 @@ class Model:
         solver : str or MapSolver
             ``"exact"`` (elimination), or a solver of the library, such as ``"max_product"`` for models of large width.
         """
-        if solver == "exact":
+        if is_exact(solver):
             return self.marginal_map(self.names, given)
         with _evidence_named(given):
             problem = self._problem(given, range(len(self.names)))
@@ -235,8 +241,7 @@ class Model:
 
     def sample(self, n: int, seed: int = 0, given: Mapping[str, Any] | None = None) -> Any:
         """Draw ``n`` independent rows of all variables, exactly; a DataFrame, or a dict of lists without pandas."""
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise InputError(f"n must be an integer >= 1, received {n!r}.")
+        check({"n": n, "seed": seed}, SAMPLE)
         with _evidence_named(given):
             problem = self._problem(given, range(len(self.names)))
             found = np.zeros((n, 0), dtype=np.int64)

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from backfield.constraints import checked, several, whole
 from backfield.data.formats.named_tables import nearest
 from backfield.errors import InputError
+
+#: States that a number may stand for; lists may be longer.
+MOST = 10**6
 
 
 class Variables:
@@ -43,8 +47,7 @@ class Variables:
         """Return the numbers of different variables; one name stands for a list of it."""
         if isinstance(names, str):
             names = [names]
-        if not isinstance(names, Iterable):
-            raise InputError(f"{what} must be a list of names of variables, received {names!r}.")
+        checked(what, names, several("a list of names of variables"))
         numbers = [self.number(name) for name in names]
         if len(set(numbers)) < len(numbers):
             twice = next(i for i in numbers if numbers.count(i) > 1)
@@ -88,13 +91,16 @@ def _states(name: Any, given: Any) -> tuple[Hashable, ...]:
     if not isinstance(name, str):
         raise InputError(f"names of variables are strings, received {name!r}.")
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        given = range(int(given))
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"variable {name!r} needs a list of states or their number, received {given!r}.")
+        given = range(int(checked(f"the number of states of {name!r}", given, whole(1, MOST))))
+    checked(f"the states of {name!r}", given, several("a list of states, or their number"))
     states = tuple(given)
     if not states:
         raise InputError(f"variable {name!r} has no states; at least 1 is needed.")
-    if len(set(states)) < len(states):
+    try:
+        different = len(set(states))
+    except TypeError as error:
+        raise InputError(f"the states of {name!r} must be values such as texts or integers: {error}.") from error
+    if different < len(states):
         twice = next(state for state in states if states.count(state) > 1)
         raise InputError(f"variable {name!r} lists the state {twice!r} twice.")
     return states

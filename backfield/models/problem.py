@@ -141,9 +141,14 @@ class Problem:
         return out
 
 
+def is_exact(method: Any) -> bool:
+    """Whether a method is named as exact; an array, say, is not."""
+    return isinstance(method, str) and method == "exact"
+
+
 def _solve(theta: Potentials, inference: Any) -> tuple[float, Potentials]:
     """Return log Z and marginals; ``"exact"`` by products of probabilities, where they do not underflow and fit."""
-    if inference == "exact":
+    if is_exact(inference):
         with suppress(TooLargeError):
             products = Products(theta.graph, MAX_PRODUCTS)
             found = products.run(products.tables(theta.unary_flat, theta.factors_flat))

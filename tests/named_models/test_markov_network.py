@@ -118,7 +118,7 @@ def test_mutual_information():
         (lambda d: MarkovNetwork(edges="tree").fit(d), "'chow_liu', 'lasso' or a list"),
         (lambda d: MarkovNetwork(edges=[("c0", "c9")]).fit(d), "there is no column 'c9'; known: c0"),
         (lambda d: MarkovNetwork(edges=[("c0", "c0")]).fit(d), "joins a column with itself"),
-        (lambda d: MarkovNetwork(edges=["c0"]).fit(d), "an edge is a pair"),
+        (lambda d: MarkovNetwork(edges=["c0"]).fit(d), "an edge must be a pair"),
         (lambda d: MarkovNetwork(objective="x").fit(d), "objective must be one of"),
         (lambda d: MarkovNetwork().fit({"a": [None, None]}), "'a' has no value at all"),
         (lambda d: MarkovNetwork().fit({"a": range(500)}), "500 different values"),

@@ -262,7 +262,7 @@ def test_sentences(call, message):
     [
         (({},), "at least one name"),
         (({"a": []},), "'a' has no states"),
-        (({"a": "yes"},), "needs a list of states"),
+        (({"a": "yes"},), "must be a list of states"),
         (({"a": ["x", "x"]},), "'x' twice"),
         (({3: 2},), "names of variables are strings"),
         (({"a": 2}, [(["b"], [1, 2])]), "no variable 'b'"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from numbers import Number
 from typing import Any
 
 import numpy as np
 
+from backfield.constraints import checked, instance, numbers, real, whole
 from backfield.errors import InputError
 from backfield.graph import Graph, Kernel, Potentials
 from backfield.inference.mean_field.dense import DenseEngine
@@ -33,6 +33,8 @@ class NormalizationType(IntEnum):
 
 CONST_KERNEL, DIAG_KERNEL, FULL_KERNEL = KernelType
 NO_NORMALIZATION, NORMALIZE_BEFORE, NORMALIZE_AFTER, NORMALIZE_SYMMETRIC = NormalizationType
+#: Largest count: of variables, labels and iterations.
+MOST = 2**31 - 1
 _NORMALISATION: dict[int, str | None] = {0: None, 1: "before", 2: "after", 3: "symmetric"}
 
 
@@ -54,7 +56,7 @@ class LogisticUnary(Unary):
     """Costs L f of features f (features, variables)."""
 
     def __init__(self, L: Any, f: Any) -> None:
-        super().__init__(np.ascontiguousarray(_floats(L, "L") @ _floats(f, "f")))
+        super().__init__(_product(_floats(L, "L"), _floats(f, "f")))
 
 
 class DenseCRF:
@@ -75,11 +77,11 @@ class DenseCRF:
             raise InputError(f"Bad shape for pairwise energy (Need (?, {self._nvar}), received {f.shape})")
         if f.shape[0] > MAX_DIMENSIONS:
             raise InputError(f"a lattice takes at most {MAX_DIMENSIONS} features, received {f.shape[0]}.")
-        KernelType(kernel)
+        _number(kernel, "kernel", KernelType)
         self._add(np.ascontiguousarray(f.T), np.ones(f.shape[0]), compat, normalization)
 
     def _add(self, points: np.ndarray, sigma: np.ndarray, compat: Any, normalization: int) -> None:
-        how = NormalizationType(normalization)
+        how = _number(normalization, "normalization", NormalizationType)
         d = points.shape[1]
         # Their lattice blurs with [1 2 1] / 2 and divides by 1 + 2^-d; ours has the integral of the Gaussian.
         ours = np.sqrt(d + 1) * (4 * np.pi / 3) ** (d / 2)
@@ -92,19 +94,20 @@ class DenseCRF:
 
     def setUnary(self, u: Unary) -> None:
         """Set the costs of the labels."""
-        self.setUnaryEnergy(u.costs)
+        self.setUnaryEnergy(checked("u", u, instance("a ConstUnary or a LogisticUnary", Unary)).costs)
 
     def setUnaryEnergy(self, u: Any, f: Any = None) -> None:
         """Set the costs of the labels: (labels, variables); with ``f`` they are u f."""
         costs = _floats(u, "unary energy")
         if f is not None:
-            costs = np.ascontiguousarray(costs @ _floats(f, "f"))
+            costs = _product(costs, _floats(f, "f"))
         if costs.shape != (self._nlabel, self._nvar):
             raise InputError(f"Bad shape for unary energy (Need {(self._nlabel, self._nvar)}, received {costs.shape})")
         self._unary, self._bound = costs, None
 
     def inference(self, niter: int) -> np.ndarray:
         """Return Q (labels, variables) after ``niter`` parallel updates from the unary terms."""
+        checked("niter", niter, whole(0, MOST))
         engine = self._engine()
         state = engine.from_unary()
         engine.sweeps(state, 0, int(niter))
@@ -117,8 +120,7 @@ class DenseCRF:
 
     def stepInference(self, Q: np.ndarray, tmp1: Any = None, tmp2: Any = None) -> None:
         """Update Q in place."""
-        engine = self._engine()
-        q = np.ascontiguousarray(Q.T, dtype=np.float32)
+        q, engine = self._rows(checked("Q", Q, instance("the array of startInference", np.ndarray))), self._engine()
         with np.errstate(divide="ignore"):
             state = np.log(q)
         engine.sweep(state, 0)
@@ -126,10 +128,17 @@ class DenseCRF:
 
     def klDivergence(self, Q: np.ndarray) -> float:
         """Return what pydensecrf calls the divergence: pairs count twice, and the constant is left out."""
-        q = np.ascontiguousarray(np.asarray(Q).T, dtype=np.float32)
+        q = self._rows(Q)
         exact = q.astype(np.float64)
         pairs = sum(operator.energy(q) for operator in self._engine().operators)
         return float((exact * (np.log(np.maximum(exact, 1e-20)) + self._unary.T)).sum() - 2 * pairs)
+
+    def _rows(self, Q: Any) -> np.ndarray:
+        """Return probabilities as (variables, labels)."""
+        q = _floats(Q, "Q")
+        if q.shape != (self._nlabel, self._nvar) or (q < 0).any():
+            raise InputError(f"Q must be probabilities of shape {(self._nlabel, self._nvar)}, received shape {q.shape}.")
+        return np.ascontiguousarray(q.T)
 
     def _engine(self) -> DenseEngine:
         if self._bound is None:
@@ -149,7 +158,7 @@ class DenseCRF2D(DenseCRF):
         self, sxy: Any, compat: Any, kernel: int = DIAG_KERNEL, normalization: int = NORMALIZE_SYMMETRIC
     ) -> None:
         """Add a kernel of positions with bandwidths ``sxy``: one number, or (x, y)."""
-        KernelType(kernel)
+        _number(kernel, "kernel", KernelType)
         self._add(self._places(), _bandwidths(sxy, 2, "sxy"), compat, normalization)
 
     def addPairwiseBilateral(
@@ -162,8 +171,8 @@ class DenseCRF2D(DenseCRF):
         normalization: int = NORMALIZE_SYMMETRIC,
     ) -> None:
         """Add a kernel of positions and colours of an image (h, w, 3) of uint8."""
-        KernelType(kernel)
-        image = np.asarray(rgbim)
+        _number(kernel, "kernel", KernelType)
+        image = np.asarray(checked("rgbim", rgbim, numbers("an image (h, w, 3) of uint8")))
         if image.shape[:2] != (self._h, self._w):
             raise InputError(f"Bad shape for pairwise bilateral (Need {(self._h, self._w, 3)}, received {image.shape})")
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
@@ -182,33 +191,43 @@ class DenseCRF2D(DenseCRF):
 
 def _log_potential(compat: Any, n_labels: int) -> Any:
     """Return a compatibility as part of log-potentials: costs of vectors and matrices, minus costs of numbers."""
-    if isinstance(compat, Number):
-        return float(compat)  # type: ignore[arg-type]
-    matrix = np.asarray(compat, dtype=np.float64)
-    if matrix.shape not in ((n_labels,), (n_labels, n_labels)):
-        raise InputError(f"compat must be a number, ({n_labels},) or ({n_labels}, {n_labels}); received {matrix.shape}.")
-    return -matrix if matrix.ndim == 1 else -(matrix + matrix.T) / 2
+    words = f"({n_labels},) or ({n_labels}, {n_labels}) finite numbers"
+    values = np.asarray(checked("compat", compat, real(), numbers(words)), dtype=np.float64)
+    if values.ndim == 0:
+        return float(values)
+    if values.shape not in ((n_labels,), (n_labels, n_labels)) or not np.isfinite(values).all():
+        raise InputError(f"compat must be a number, or {words}; received shape {values.shape}.")
+    return -values if values.ndim == 1 else -(values + values.T) / 2
 
 
 def _bandwidths(value: Any, count: int, name: str) -> np.ndarray:
-    sigma = np.asarray(value, dtype=np.float64)
+    sigma = np.asarray(checked(name, value, real(), numbers(f"{count} positive numbers")), dtype=np.float64)
     sigma = np.full(count, sigma) if sigma.ndim == 0 else sigma
-    if sigma.shape != (count,) or not (sigma > 0).all():
+    if sigma.shape != (count,) or not ((sigma > 1e-30) & (sigma < 1e30)).all():
         raise InputError(f"{name} must be a positive number or {count}, received {value!r}.")
     return sigma
 
 
 def _floats(values: Any, name: str) -> np.ndarray:
-    array = np.ascontiguousarray(values, dtype=np.float32)
-    if array.ndim != 2 or not np.isfinite(array).all():
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(checked(name, values, numbers("a matrix of finite numbers")), dtype=np.float32)
+    if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
         raise InputError(f"{name} must be a matrix of finite numbers, received shape {array.shape}.")
     return array
 
 
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.shape[1] != b.shape[0]:
+        raise InputError(f"costs of shape {a.shape} do not go with features of shape {b.shape}.")
+    return np.ascontiguousarray(a @ b)
+
+
 def _size(value: Any, name: str) -> int:
-    if int(value) < 1:
-        raise InputError(f"{name} must be an integer >= 1, received {value!r}.")
-    return int(value)
+    return int(checked(name, value, whole(1, MOST)))
+
+
+def _number(value: Any, name: str, kind: Any) -> Any:
+    return kind(int(checked(name, value, whole(0, len(kind) - 1))))
 
 
 def _matrix(engine: DenseEngine, state: np.ndarray) -> np.ndarray:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from numbers import Number
 from typing import Any
 
 import numpy as np
 
+from backfield.constraints import checked, exactly, flag, numbers, optional, real, several, whole
 from backfield.errors import InputError
+
+#: Largest count of labels or variables.
+MOST = 2**31 - 1
 
 
 def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: bool = True) -> np.ndarray:
@@ -16,9 +20,15 @@ def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: b
 
     With ``zero_unsure``, 0 means that nothing is known, and labels are 1 .. n_labels.
     """
-    if not 0 < gt_prob < 1:
+    checked("n_labels", n_labels, whole(2, MOST))
+    checked("zero_unsure", zero_unsure, flag)
+    if not 0 < checked("gt_prob", gt_prob, real()) < 1:
         raise InputError(f"gt_prob must be within (0, 1), received {gt_prob!r}.")
-    flat = np.asarray(labels).reshape(-1)
+    flat = np.asarray(checked("labels", labels, numbers("a map of integers"))).reshape(-1)
+    last = n_labels if zero_unsure else n_labels - 1
+    if flat.dtype.kind not in "iu" or (flat.size and not 0 <= int(flat.min()) <= int(flat.max()) <= last):
+        raise InputError(f"labels must be integers 0 .. {last}, as n_labels says.")
+    flat = flat.astype(np.int64)
     wrong = -np.log((1.0 - gt_prob) / (n_labels - 1))
     out = np.full((n_labels, len(flat)), wrong, dtype=np.float32)
     out[flat - 1 if zero_unsure else flat, np.arange(len(flat))] = -np.log(gt_prob)
@@ -32,9 +42,12 @@ def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None =
 
     ``scale`` mixes them with uniform ones: its share is theirs. They are kept above ``clip``.
     """
-    p = np.asarray(sm)
+    p = np.asarray(checked("sm", sm, numbers("probabilities, whose first axis is the labels")))
+    if p.size == 0 or not (p >= 0).all() or not np.isfinite(p).all():
+        raise InputError("sm must be probabilities: finite numbers >= 0.")
+    checked("clip", clip, real(0, 1), optional)
     if scale is not None:
-        if not 0 < scale <= 1:
+        if not 0 < checked("scale", scale, real(), optional) <= 1:
             raise InputError(f"scale must be within (0, 1], received {scale!r}.")
         p = scale * p + (1 - scale) / p.shape[0]
     if clip is not None:
@@ -44,7 +57,8 @@ def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None =
 
 def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> np.ndarray:
     """Return positions on a grid divided by their bandwidths: (axes, variables)."""
-    return _mesh(sdims, shape).reshape(len(sdims), -1)
+    mesh = _mesh(sdims, shape)
+    return mesh.reshape(len(mesh), -1)
 
 
 def create_pairwise_bilateral(sdims: Sequence[float], schan: Any, img: Any, chdim: int = -1) -> np.ndarray:
@@ -52,12 +66,14 @@ def create_pairwise_bilateral(sdims: Sequence[float], schan: Any, img: Any, chdi
 
     ``chdim`` is the axis of the channels; -1: there is none, the image has one channel.
     """
-    image = np.asarray(img)
+    image = np.asarray(checked("img", img, numbers("an image")))
+    checked("chdim", chdim, whole(0, image.ndim - 1), exactly(-1))
     channels = (image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)).astype(np.float32)
-    scales = np.full(len(channels), schan) if isinstance(schan, Number) else np.asarray(schan)
-    if scales.shape != (len(channels),):
+    scales = np.asarray(checked("schan", schan, real(), numbers("a number for each channel")), dtype=np.float32)
+    scales = np.full(len(channels), scales) if scales.ndim == 0 else scales
+    if scales.shape != (len(channels),) or not (scales > 0).all():
         raise InputError(f"schan must be a number or one for each of {len(channels)} channels, received {schan!r}.")
-    channels = channels / scales.astype(np.float32).reshape(-1, *[1] * (channels.ndim - 1))
+    channels = channels / scales.reshape(-1, *[1] * (channels.ndim - 1))
     features = np.concatenate([_mesh(sdims, channels.shape[1:]), channels])
     return features.reshape(len(features), -1)
 
@@ -73,7 +89,13 @@ def softmax_to_unary(sm: Any, GT_PROB: float = 1) -> np.ndarray:
 
 
 def _mesh(sdims: Sequence[float], shape: Sequence[int]) -> np.ndarray:
-    if len(sdims) != len(shape):
-        raise InputError(f"sdims must have a bandwidth for each of {len(shape)} axes, received {len(sdims)}.")
-    mesh = np.stack(np.meshgrid(*(np.arange(n, dtype=np.float32) for n in shape), indexing="ij"))
-    return mesh / np.asarray(sdims, dtype=np.float32).reshape(-1, *[1] * len(shape))
+    sizes = list(checked("shape", shape, several("a list of sizes")))
+    sigma = np.asarray(checked("sdims", sdims, numbers("a list of bandwidths")), dtype=np.float32)
+    for n in sizes:
+        checked("shape", n, whole(1, MOST))
+    if sigma.shape != (len(sizes),) or not (sigma > 0).all():
+        raise InputError(f"sdims must have a bandwidth for each of {len(sizes)} axes, received {sdims!r}.")
+    if math.prod(map(int, sizes)) > MOST:
+        raise InputError(f"shape asks for more than {MOST} variables.")
+    mesh = np.stack(np.meshgrid(*(np.arange(n, dtype=np.float32) for n in sizes), indexing="ij"))
+    return mesh / sigma.reshape(-1, *[1] * len(sizes))
