@@ -7,12 +7,13 @@ names do not wait for it. Two names with one hash would be one feature: among a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from backfield.kernels.compile import kernel
+from backfield.kernels.python_objects import hashes
 
 _EMPTY = -1
 
@@ -25,15 +26,15 @@ class Columns(dict[str, int]):
     def __reduce__(self) -> Any:
         return Columns, (dict(self),)
 
-    def find(self, names: Iterable[str], count: int) -> np.ndarray:
-        """Return the columns of ``count`` names, -1 where there is none."""
+    def find(self, wanted: np.ndarray) -> np.ndarray:
+        """Return the columns of names that have these hashes, -1 where there is none."""
         if self._table is None:
             table = Table(len(self))
-            _, new = table.add(_hashes(self, len(self)))
+            _, new = table.add(hashes(list(self)))
             columns = np.fromiter(self.values(), np.int32, len(self))[new]
             table.columns = np.append(columns, np.int32(-1))  # the last one is that of -1
             self._table = table
-        return self._table.find(_hashes(names, count))
+        return self._table.find(wanted)
 
 
 class Table:
@@ -72,16 +73,17 @@ class Table:
         return out
 
 
-def _hashes(names: Iterable[str], count: int) -> np.ndarray:
-    return np.fromiter(map(hash, names), np.int64, count)
+def number_names(batches: Iterable[tuple[np.ndarray, Callable[[], list[str]]]], min_count: int = 1) -> Columns:
+    """Return the columns of the names that occur at least so many times, in the order of their first use.
 
-
-def number_names(batches: Iterable[list[str]], min_count: int = 1) -> Columns:
-    """Return the columns of the names that occur at least so many times, in the order of their first use."""
+    A batch is the hashes of its names, and a function that returns them, which is asked where some of them are new.
+    """
     table, known, counts = Table(), [], np.zeros(0, dtype=np.int64)
-    for names in batches:
-        numbers, new = table.add(_hashes(names, len(names)))
-        known += [names[place] for place in new.tolist()]
+    for each, names in batches:
+        numbers, new = table.add(each)
+        if len(new):
+            written = names()
+            known += [written[place] for place in new.tolist()]
         if min_count > 1:
             found = np.bincount(numbers, minlength=table.n_names)
             found[: len(counts)] += counts

@@ -1,13 +1,13 @@
 """Named features of the positions of sequences, as rows of a sparse matrix.
 
 A position is a list of names, or a dict {name: value}. A value is a number, or a text: {"word": "the"} is the feature
-"word=the" with the separator "="; or a list or dict of more of them, whose names follow after the separator. Positions
-whose values are all numbers, and lists of strings, are the usual ones: for them, Python runs no code per feature.
+"word=the" with the separator "="; or a list or dict of more of them, whose names follow after the separator. Dicts of
+numbers and texts, and lists of names, are the usual ones: for them, Python runs no code per feature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -16,11 +16,11 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.features.columns import Columns, number_names
+from backfield.kernels.python_objects import hashes, read_dicts
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_NUMBERS = {float, int, bool, np.float64, np.float32, np.int64}
 #: Values of features that are all 1 share this array.
 _ONES = np.ones(2**16)
 _ONES.flags.writeable = False
@@ -29,46 +29,60 @@ _AT_ONCE = 256
 
 
 class Named(NamedTuple):
-    """Names and values of the features of some positions, one position after the other, and their numbers."""
+    """The features of some positions, one position after the other: hashes of their names, values, and how many each has."""
 
-    names: Iterable[str]
-    values: list[Any] | None  # None: all are 1
-    sizes: list[int]
+    positions: list[Any]  # as given, or the names of each
+    hashes: np.ndarray
+    values: np.ndarray
+    sizes: np.ndarray
+    separator: str
 
     @classmethod
-    def of(cls, positions: Sequence[Any], separator: str) -> Named:
+    def of(cls, positions: list[Any], separator: str) -> Named:
         """Read positions."""
-        if set(map(type, positions)) == {dict}:
-            values = list(chain.from_iterable(map(dict.values, positions)))
-            ones = values == values[:1] * len(values) and values[:1] in ([], [1.0])  # mostly one object, many times
-            if ones or _NUMBERS.issuperset(map(type, values)):
-                return cls(chain.from_iterable(positions), None if ones else values, list(map(len, positions)))
+        kinds = set(map(type, positions))
+        if kinds == {dict}:
+            sizes = _sizes(positions)
+            found = read_dicts(positions, int(sizes.sum()), separator)
+            if found is not None:
+                return cls(positions, *found, sizes, separator)
+        if kinds <= {list, tuple}:
+            names = list(chain.from_iterable(positions))
+            if set(map(type, names)) <= {str}:
+                return cls(positions, hashes(names), _ones(len(names)), _sizes(positions), separator)
         pairs = [list(named_features(position, separator)) for position in positions]
-        flat = list(chain.from_iterable(pairs))
-        return cls([name for name, _ in flat], [value for _, value in flat], list(map(len, pairs)))
+        written = [[name for name, _ in each] for each in pairs]
+        values = _as_numbers([value for each in pairs for _, value in each])
+        return cls(written, hashes(list(chain.from_iterable(written))), values, _sizes(pairs), separator)
+
+    def names(self) -> list[str]:
+        """Return the names."""
+        keys = list(chain.from_iterable(self.positions))
+        if not self.positions or type(self.positions[0]) is not dict:
+            return keys
+        values = chain.from_iterable(map(dict.values, self.positions))
+        return [
+            f"{key}{self.separator}{value}" if type(value) is str else key for key, value in zip(keys, values, strict=True)
+        ]
 
 
 def learn_columns(X: Sequence[Any], separator: str, min_count: int = 1) -> Columns:
     """Return the columns of the features that occur at least so many times, in the order of their first use."""
     starts = range(0, len(X), _AT_ONCE)
-    batches = ([X[number] for number in range(first, min(first + _AT_ONCE, len(X)))] for first in starts)
-    return number_names((_all_names(batch, separator) for batch in batches), min_count)
-
-
-def _all_names(sequences: list[Any], separator: str) -> list[str]:
-    return list(chain.from_iterable(Named.of(sequence, separator).names for sequence in sequences))
+    batches = (chain.from_iterable(X[number] for number in range(first, min(first + _AT_ONCE, len(X)))) for first in starts)
+    read = (Named.of(list(batch), separator) for batch in batches)
+    return number_names(((each.hashes, each.names) for each in read), min_count)
 
 
 def feature_matrix(sequence: Sequence[Any], names: dict[str, int], separator: str) -> csr_matrix:
     """Return named features as rows of a matrix; those that were never seen in training have no weight."""
     from scipy.sparse import csr_matrix
 
-    found = Named.of(sequence, separator)
+    found = Named.of(list(sequence), separator)
     ptr = np.zeros(len(sequence) + 1, dtype=np.int32)
     np.cumsum(found.sizes, out=ptr[1:])
     columns = names if isinstance(names, Columns) else Columns(names)
-    at = columns.find(found.names, int(ptr[-1]))
-    data = _ones(len(at)) if found.values is None else _as_numbers(found.values)
+    at, data = columns.find(found.hashes), found.values
     known = at >= 0
     if not known.all():
         ptr = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(known, dtype=np.int32)])[ptr]
@@ -95,10 +109,9 @@ def hashed(sequence: Sequence[Any], n_features: int = 2**18, separator: str = "=
         raise InputError(f"n_features must be an integer from 1 to 2**31 - 1, received {n_features!r}.")
     found = Named.of(list(sequence), separator)
     ptr = np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int32)
-    codes = (crc32(name.encode("utf-8", "surrogatepass")) for name in found.names)
+    codes = (crc32(name.encode("utf-8", "surrogatepass")) for name in found.names())
     at = (np.fromiter(codes, np.int64, int(ptr[-1])) % n_features).astype(np.int32)
-    data = np.ones(len(at)) if found.values is None else _as_numbers(found.values)
-    matrix = csr_matrix((data, at, ptr), shape=(len(ptr) - 1, int(n_features)))
+    matrix = csr_matrix((found.values.copy(), at, ptr), shape=(len(ptr) - 1, int(n_features)))
     matrix.sum_duplicates()
     return matrix
 
@@ -136,6 +149,10 @@ def _as_numbers(values: list[Any]) -> np.ndarray:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError("values of features must be numbers or strings.") from None
+
+
+def _sizes(positions: list[Any]) -> np.ndarray:
+    return np.fromiter(map(len, positions), np.int64, len(positions))
 
 
 def _ones(count: int) -> np.ndarray:

@@ -19,10 +19,10 @@ FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
 _njit: Any = numba.njit  # whose types leave options out
 
 
-def compiled_once(function: Any, **options: Any) -> Any:
+def compiled_once(function: Any, nogil: bool = True, **options: Any) -> Any:
     """Compile with numba: cached on disk, without the interpreter lock, with numpy's division."""
     # Nobody takes the address of a kernel: no wrapper for callers in C is compiled.
-    compiled: Any = _njit(function, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+    compiled: Any = _njit(function, nogil=nogil, error_model="numpy", no_cfunc_wrapper=True, **options)
     if compiled is not function:  # as with NUMBA_DISABLE_JIT
         compiled._cache = LazyCache(function)
     return compiled

@@ -61,13 +61,17 @@ def test_arrays_together():
         [{"a": 1.0, "b": 1.0}, {}, {"c": 1}],
         [{"a": 2.5}, {"b": True, "c": 1.0}],
         [{"a": "x", "n": {"m": 2, "l": ["p", "q"]}}, {"b": 1.0}],
+        [{"a": "x", "b": "", "c": -1.0, "d": np.float32(2)}, {"a": "é", "b": 3}, {"a": False}],
+        [{"a": np.str_("x")}, {1: 1.0}, {2: "x"}],
         [["a", "b"], ["c"], []],
+        [["a", "b"], ("c",), {"d", "e"}, "f", {"g": 2}],
+        [],
     ],
 )
 def test_named_features(positions):
     found = Named.of(positions, "=")
-    names, columns = list(found.names), learn_columns([positions], "=")
-    values = [1.0] * len(names) if found.values is None else [float(value) for value in found.values]
+    names, values, columns = found.names(), found.values.tolist(), learn_columns([positions], "=")
+    assert found.hashes.tolist() == [hash(name) for name in names]
     assert sum(found.sizes) == len(names) == len(values)
     matrix = feature_matrix(positions, columns, "=").toarray()
     expected, at = np.zeros((len(positions), len(columns))), 0
