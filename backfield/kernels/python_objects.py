@@ -49,7 +49,8 @@ def read_dicts(dicts: list[dict[str, Any]], count: int, separator: str) -> tuple
     A text as value belongs to the name, {"word": "the"} is ("word" + separator + "the", 1). None where a value is neither
     a number nor a text.
     """
-    found, values, prefixes = np.empty(count, dtype=np.int64), np.empty(count), {}
+    prefixes: dict[str, str] = {}
+    found, values = np.empty(count, dtype=np.int64), np.empty(count)
     done = _read_dicts(id(dicts), len(dicts), id(separator), id(prefixes), id(str), _NUMBERS, found, values)
     return (found, values) if done else None
 
