@@ -1,6 +1,11 @@
 # Every target makes what it needs: a virtual environment in .venv, with Python 3.11 or newer and nothing else.
 PYTHON ?= python3
-BIN := .venv/bin
+ifeq ($(OS),Windows_NT)
+SCRIPTS := Scripts
+else
+SCRIPTS := bin
+endif
+BIN := .venv/$(SCRIPTS)
 EXTRAS ?= vision,volumes,plots,boost,dask,label,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
@@ -14,7 +19,7 @@ test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 # The core tests on the lowest versions that pyproject.toml declares.
-LOWEST := .venv-lowest/bin/python
+LOWEST := .venv-lowest/$(SCRIPTS)/python
 LOWEST_TESTS ?= tests/test_api.py tests/test_registry.py tests/graph tests/estimators tests/cli/test_cli.py tests/gradients/test_fixed_point.py
 test-lowest:
 	test -x $(LOWEST) || $(PYTHON) -m venv .venv-lowest
@@ -43,7 +48,8 @@ changelog: .venv/.installed
 	$(BIN)/towncrier build --yes
 
 # The demo needs the core and plots; tests and linters need the rest. PyTorch is an extra that nobody has to install: its
-# tests run where it is (`make torch` brings the CPU build, as CI does).
+# tests run where it is. `make torch` before `make test` brings it; on Linux, the CPU build comes with
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu, as in the workflow, and several GB of CUDA without.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .venv/.core: pyproject.toml

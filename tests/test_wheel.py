@@ -1,6 +1,8 @@
-"""What is in the wheel: the library, and no experiment and no benchmark."""
+"""What is in the wheel: the library, and no experiment and no benchmark; and what an index page shows of it."""
 
+import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -53,6 +55,50 @@ def test_sdist_and_wheel_install_into_an_empty_environment(tmp_path):
     alone = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NUMBA"))}
     shown = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)
     assert shown.returncode == 0 and "clique_logistic" in shown.stdout
+
+
+def index_page(out):
+    """Build the wheel and return its metadata."""
+    wheel(ROOT, out)
+    (found,) = out.glob("*.whl")
+    with zipfile.ZipFile(found) as file:
+        (name,) = [name for name in file.namelist() if name.endswith("METADATA")]
+        return email.message_from_bytes(file.read(name))
+
+
+def test_links_work_on_an_index_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://example.org")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "some/body")
+    page = index_page(tmp_path)
+    assert "Source, https://example.org/some/body" in page.get_all("Project-URL")
+    links = re.findall(r"\]\(([^)]+)\)", page.get_payload())
+    home = re.compile(r"https://example\.org/some/body/(?:blob|raw)/HEAD/")
+    files = [home.sub("", link) for link in links if home.match(link)]
+    assert len(files) == len(links) > 20 and all((ROOT / file).exists() for file in files)
+    margin = [url.split(", ")[1] for url in page.get_all("Project-URL")]
+    assert all((ROOT / home.sub("", url)).exists() for url in margin if home.match(url))
+
+
+@pytest.mark.parametrize(("remote", "home"), [
+    ("https://host.org/some/body.git", "https://host.org/some/body"),
+    ("https://me:secret@host.org/some/body", "https://host.org/some/body"),
+    ("git@host.org:some/body.git", "https://host.org/some/body"),
+    ("ssh://git@host.org/some/body.git", "https://host.org/some/body"),
+    ("/srv/git/body", ""),
+    (None, ""),
+])  # fmt: skip
+def test_the_address_is_that_of_the_remote(tmp_path, monkeypatch, remote, home):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    monkeypatch.syspath_prepend(str(ROOT))
+    from hatch_build import address
+
+    try:
+        subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    if remote is not None:
+        subprocess.run(["git", "-C", str(tmp_path), "remote", "add", "origin", remote], check=True)
+    assert address(tmp_path) == home
 
 
 @pytest.mark.parametrize(("folder", "command"), [("papers", "reproduce"), ("benchmarks", "bench")])

@@ -6,17 +6,22 @@ import functools
 from typing import Any
 
 import numpy as np
+from numba.extending import register_jitable
 
 from backfield.kernels.compile import exact_kernel
+
+#: Marks a function that setup kernels of its file call: interpreted in those that are, compiled in those that are.
+setup_part: Any = register_jitable(error_model="numpy")
 
 #: Numbers that a kernel is given before it is compiled: some milliseconds of interpreted work.
 _PATIENCE = 5000
 
 
 class SetupKernel:
-    """A kernel of integers that is interpreted at first: compiling or loading it would take longer than its work.
+    """A kernel that is interpreted at first: compiling or loading it would take longer than its work.
 
-    For orders and index arrays of graphs, which are the same to the bit either way.
+    For orders and index arrays of graphs, which are the same to the bit either way. It calls parts marked by
+    :data:`setup_part` only, which no other kernel calls.
     """
 
     def __init__(self, function: Any) -> None:
@@ -28,4 +33,7 @@ class SetupKernel:
         """Run on the arguments."""
         if self.work <= _PATIENCE:
             self.work += sum(arg.size for arg in args if isinstance(arg, np.ndarray))
-        return (self.kernel if self.work > _PATIENCE else self.function)(*args)
+        if self.work > _PATIENCE:
+            return self.kernel(*args)
+        with np.errstate(all="ignore"):  # as compiled code does
+            return self.function(*args)

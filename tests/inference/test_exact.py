@@ -13,7 +13,7 @@ from backfield import Graph, InputError, Potentials
 from backfield.graph import batch
 from backfield.inference import BruteForce, Chain, Exact
 from backfield.inference.exact.elimination import HOPELESS, Adjacency, eliminate, in_order
-from backfield.inference.exact.order_kernels import FILL, SIZE, WEIGHTED_FILL
+from backfield.inference.exact.order_kernels import FILL, GIVEN, SIZE, WEIGHTED_FILL, greedy, neighbours
 from backfield.inference.exact.tied_chains import tied_chains
 from tests.models import enumerate_model, random_graph, random_paths, random_potentials
 
@@ -398,3 +398,30 @@ def test_uai_models(name):
     assert run.log_partition / math.log(10) == pytest.approx(known["log10Z_exact_recomputed"], rel=1e-9)
     for found, expected in zip(run.unary, uai.read_mar(DATA / f"{name}.uai.MAR"), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [FILL, SIZE, WEIGHTED_FILL, GIVEN])
+def test_orders_are_the_same_interpreted_and_compiled(rule):
+    rng = np.random.default_rng(rule)
+    for n in (1, 6, 25):
+        scopes = [rng.choice(n, size=min(n, 3), replace=False) for _ in range(n)]
+        ptr, scope = np.cumsum([0, *map(len, scopes)]), np.concatenate(scopes)
+        rows = [run(n, ptr, scope) for run in (neighbours.function, neighbours.kernel)]
+        args = (
+            rng.integers(2, 5, n).astype(float),
+            *rows[0],
+            rng.integers(0, 2, n),
+            rng.permutation(n),
+            np.ones(n),
+            rule,
+            1e9,
+        )
+        for a, b in zip(*rows, strict=True):
+            assert (a == b).all()
+        for a, b in zip(greedy.function(*args), greedy.kernel(*args), strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_huge_tables_are_given_up_without_a_warning():
+    labels, leaves = [4] * 600, [(0, k) for k in range(1, 600)]
+    assert isinstance(Adjacency.of(labels, leaves).in_order(range(600), HOPELESS), int)

@@ -142,10 +142,19 @@ def test_label_sets_types_and_mixed_arities():
 )
 def test_images_of_one_size(neighbours, labels, options):
     rng = np.random.default_rng(4)
-    sizes = [(5, 6)] * 4 + [(7, 3)] * 3 + [(4, 4)]
+    sizes = [(5, 6)] * runs.IMAGES + [(7, 3)] * runs.IMAGES + [(4, 4)]
     X = [rng.normal(size=(*size, 2)) for size in sizes]
     Y = [rng.integers(-1, labels, size) for size in sizes]
     check(problem_of(X, Y, bf.GridCRF, neighbours=neighbours, n_labels=labels, **options), n_runs=3)
+
+
+@pytest.mark.parametrize(("neighbours", "labels", "n_runs"), [(4, 2, 3), (8, 2, 1), (4, 3, 1)])
+def test_a_few_images_are_not_worth_the_kernels_of_a_stack(neighbours, labels, n_runs):
+    rng = np.random.default_rng(4)
+    X = [rng.normal(size=(5, 6, 2)) for _ in range(3)]
+    Y = [rng.integers(0, labels, (5, 6)) for _ in X]
+    problem = problem_of(X, Y, bf.GridCRF, neighbours=neighbours, n_labels=labels)
+    assert len(list(problem.evaluator.labelled(np.arange(3)))) == n_runs
 
 
 def test_volumes_and_float32():

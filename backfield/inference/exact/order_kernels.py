@@ -3,19 +3,21 @@
 Summing out v joins its neighbours. For each variable the kernel keeps the size of its table and its fill, the weight of
 the edges that summing it out would add (1 each, or the product of the two label counts), and corrects both where an
 edge comes or a variable goes. Cost: each added edge costs one intersection of two neighbourhoods.
+
+Small models are done before these kernels would be compiled: they are interpreted at first (``kernels.setup``).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.setup import SetupKernel, setup_part
 
 #: What the next variable has the least of: fill, then size; size, then fill; weighted fill, then size; or its place alone.
 FILL, SIZE, WEIGHTED_FILL, GIVEN = 0, 1, 2, 3
 
 
-@exact_kernel
+@SetupKernel
 def greedy(labels, ptr, near, group, ties, noise, rule, hopeless):
     """Return order, ends of the separators, separators, entries of all tables and of the largest.
 
@@ -23,10 +25,14 @@ def greedy(labels, ptr, near, group, ties, noise, rule, hopeless):
     has more than ``hopeless`` entries, the order is empty and the size of that table is returned as the largest.
     """
     n = len(labels)
-    start, count, room = ptr[:-1].copy(), np.diff(ptr), np.diff(ptr)
+    start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    for v in range(n):
+        start[v] = ptr[v]
+        count[v] = room[v] = ptr[v + 1] - ptr[v]
     pool = np.empty(2 * len(near) + 16, np.int64)
-    pool[: len(near)] = near
     top = len(near)
+    for k in range(top):  # one by one: an assignment of arrays compiles for seconds
+        pool[k] = near[k]
     heavy = np.ones(n) if rule != WEIGHTED_FILL else labels.copy()
     around_weight, size, fill = np.zeros(n), np.empty(n), np.zeros(n)
     mark, touched = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
@@ -70,7 +76,8 @@ def greedy(labels, ptr, near, group, ties, noise, rule, hopeless):
         if length + degree > len(separators):
             separators = _longer(separators, length + degree)
         around = separators[length : length + degree]
-        around[:] = pool[start[v] : start[v] + degree]
+        for k in range(degree):
+            around[k] = pool[start[v] + k]
         around.sort()
         order[step], ends[step] = v, length + degree
         length += degree
@@ -127,7 +134,8 @@ def greedy(labels, ptr, near, group, ties, noise, rule, hopeless):
                             room[u] = 2 * count[u] + 4
                             if top + room[u] > len(pool):
                                 pool = _longer(pool, top + room[u])
-                            pool[top : top + count[u]] = pool[start[u] : start[u] + count[u]]
+                            for j in range(count[u]):
+                                pool[top + j] = pool[start[u] + j]
                             start[u] = top
                             top += room[u]
                         pool[start[u] + count[u]] = w
@@ -145,14 +153,15 @@ def greedy(labels, ptr, near, group, ties, noise, rule, hopeless):
     return order, ends, separators[:length], entries, largest
 
 
-@exact_kernel
+@setup_part
 def _longer(array, needed):
     out = np.empty(2 * needed, array.dtype)
-    out[: len(array)] = array
+    for k in range(len(array)):
+        out[k] = array[k]
     return out
 
 
-@exact_kernel
+@setup_part
 def _set_keys(v, rule, size, fill, noise, first, second):
     if rule == SIZE:
         first[v], second[v] = size[v] * noise[v], fill[v]
@@ -160,7 +169,7 @@ def _set_keys(v, rule, size, fill, noise, first, second):
         first[v], second[v] = fill[v] * noise[v], size[v]
 
 
-@exact_kernel
+@setup_part
 def _before(u, v, group, first, second, ties):
     if group[u] != group[v]:
         return group[u] < group[v]
@@ -171,7 +180,7 @@ def _before(u, v, group, first, second, ties):
     return ties[u] < ties[v]
 
 
-@exact_kernel
+@setup_part
 def _sink(k, n, heap, place, group, first, second, ties):
     while True:
         best = k
@@ -185,7 +194,7 @@ def _sink(k, n, heap, place, group, first, second, ties):
         k = best
 
 
-@exact_kernel
+@setup_part
 def _rise(k, heap, place, group, first, second, ties):
     while k > 0:
         above = (k - 1) // 2
@@ -196,7 +205,7 @@ def _rise(k, heap, place, group, first, second, ties):
         k = above
 
 
-@exact_kernel
+@SetupKernel
 def neighbours(n, scope_ptr, scope):
     """Return the neighbourhoods of variables, sorted, in compressed rows."""
     count = np.zeros(n + 1, np.int64)

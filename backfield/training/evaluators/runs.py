@@ -2,7 +2,7 @@
 
 Examples are merged where the objective says that it is ``separable``: then the numbers are those of one call for each, to
 rounding. A run is of bounded size: it stays in the cache, and its tape is small. Examples for which a call is no cost stay
-alone. Runs are kept, up to :data:`KEPT` bytes of features.
+alone, and so do a few binary images. Runs are kept, up to :data:`KEPT` bytes of features.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ MOST = 2**17
 ENOUGH = 2**14
 #: Work that is worth a chunk; where there is less than enough for a few, down to :data:`LEAST`.
 CHUNK, FEW, LEAST = 2**16, 8, 2**13
+#: Binary images of a run, at the least: a stack has other kernels than one image, which prediction needs, and compiling or
+#: loading both takes longer than so many calls.
+IMAGES = 16
 #: Bytes of merged features.
 KEPT = 2**29
 
@@ -48,8 +51,12 @@ class _Growing:
         self.examples.append(example)
         self.size += size
 
-    def done(self, fold: bool) -> Run:
-        return Run(self.examples[0] if len(self.examples) == 1 else merged(self.examples, fold), tuple(self.numbers))
+    def done(self, fold: bool) -> list[Run]:
+        graph = self.examples[0].graph
+        least = IMAGES if graph.image_shape is not None and graph.n_labels == 2 else 2
+        if len(self.examples) < least:
+            return [Run(example, (number,)) for number, example in zip(self.numbers, self.examples, strict=True)]
+        return [Run(merged(self.examples, fold), tuple(self.numbers))]
 
 
 @dataclass(eq=False)
@@ -117,11 +124,11 @@ class Runs:
                 continue
             run = growing.setdefault(kind, _Growing())
             if run.size + size > MOST:
-                yield run.done(self.fold)
+                yield from run.done(self.fold)
                 run = growing[kind] = _Growing()
             run.add(number, example, size)
         for run in growing.values():
-            yield run.done(self.fold)
+            yield from run.done(self.fold)
 
     def n_chunks(self, planned: int, count: int) -> int:
         """Return into how many chunks ``count`` examples are cut: none of less than is worth a call."""
