@@ -130,12 +130,12 @@ class LatticeEngine(MessageEngine):
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Add the adjoints that ``d_mu`` causes."""
         assert isinstance(d_theta, LatticeAdjoint)
-        args = *self._size, self.power, self.u
-        _beliefs_vjp(*args, state, d_mu.unary, d_state, d_theta.u)
-        if d_mu.factors_flat.size:
-            mu = self.marginals(state).factors
-            d_factors = d_theta.factors.reshape(mu.shape)
-            _factor_beliefs_vjp(*args, mu, d_mu.factors, d_state, d_theta.u, d_factors)
+        factors = bool(d_mu.factors_flat.size)
+        mu = self.marginals(state, factors)
+        _beliefs_vjp(*self._size, self.power, mu.unary, d_mu.unary, d_state, d_theta.u)
+        if factors:
+            args = *self._size, self.power, self.u, mu.factors, d_mu.factors
+            _factor_beliefs_vjp(*args, d_state, d_theta.u, d_theta.factors.reshape(mu.factors.shape))
 
     def log_partition(self, mu: Potentials) -> Any:
         """Return theta·mu + H(mu), a few rows at a time: the logarithms stay small and vectorised."""
@@ -458,27 +458,25 @@ def _beliefs(rows, columns, stride, power, u, m, mu):
 
 
 @kernel
-def _beliefs_vjp(rows, columns, stride, power, u, m, d_mu, d_m, d_u):
-    # [D13] Alg. 3 (back TRW): adjoints of the beliefs
-    one = u.dtype.type(1)
-    rho = u.dtype.type(power)
-    F = np.empty(stride, u.dtype)
+def _beliefs_vjp(rows, columns, stride, power, mu, d_mu, d_m, d_u):
+    # [D13] Alg. 3 (back TRW): adjoints of the beliefs; those of log F are mu(0) mu(1) (d_mu(1) - d_mu(0))
+    rho = d_u.dtype.type(power)
+    d_F = np.empty(stride, d_u.dtype)
     for row in range(2 * rows):
         r, colour = row // 2, row % 2
         left = (r + colour) % 2
         size = (columns + 1 - left) // 2
         parity, start = r % 2, _place(stride, r, left)
-        _row_odds(power, u, m, colour, parity, start, size, F)
         for k in range(size):
             i = r * columns + left + 2 * k
-            F[k] = (d_mu[i, 1] - d_mu[i, 0]) * (F[k] / (one + F[k])) * (one / (one + F[k]))
+            d_F[k] = (d_mu[i, 1] - d_mu[i, 0]) * mu[i, 1] * mu[i, 0]
         d_bias = d_u[colour, parity, start : start + size]
         for k in range(size):
-            d_bias[k] += F[k]
+            d_bias[k] += d_F[k]
         for d in range(4):
             d_in = d_m[colour, d, parity, start : start + size]
             for k in range(size):
-                d_in[k] += rho * F[k]
+                d_in[k] += rho * d_F[k]
 
 
 @kernel
