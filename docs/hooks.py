@@ -1,7 +1,10 @@
-"""Pages that mkdocs makes while it builds: results and speed from committed JSON, the API from docstrings, a gallery.
+"""Pages that nobody writes: results, speed and the gallery from committed JSON and pictures, the API from docstrings.
 
+``python docs/hooks.py`` writes the pages of results into docs/, where they are committed, so links work on a code host as
+well as on the site; a test holds them against the JSON. The pages of the API are made while mkdocs builds.
 Two comments are replaced in written pages: ``<!-- source: backfield.losses.base.Loss -->`` by the source of that object as
-it is now, and ``<!-- results: NAME -->`` by the table of ``docs/results/NAME.json``.
+it is now, and ``<!-- results: NAME -->`` by the table of ``docs/results/NAME.json``. Formulas, ``$...$`` and ``$$...$$``,
+become MathML, which browsers draw without a script.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import importlib
 import inspect
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +59,27 @@ FOUND = (
     "paper's; *holds in part* and *does not hold here* say what is different. Pages of single results list every row and "
     "every deviation."
 )
+#: What the page of speed says before its tables.
+SPEED = """What a sweep of inference and its gradient cost, one core, in processor time; every row is the best of several runs after
+compiling. **ns** is nanoseconds per directed message (per variable for mean field). **C_ns** is a hand-written C kernel for
+just that model, compiled with `-O3 -march=native`, in the same run, and **ratio** is ours over its time; **bar** is the
+largest ratio we allow. Rows without C have a bar against another row of the run.
+
+| model | |
+|---|---|
+| w1 | a binary grid of 100 x 100 pixels |
+| w2 | a grid of 60 x 80 pixels with 8 labels (case *labels*: 2 to 16) |
+| w4 | a random graph of 200 binary variables and 800 edges |
+
+All potentials are drawn from N(0, 1). *family* names the kernels: *lattice* is for binary grids, *pairwise* for any pairwise
+graph of one label count, *general* for any factors, *log* for anything, in the log domain. *over_forward* is the time of a
+gradient divided by that of inference alone. `backfield bench --quick` runs in a minute; `--reference DIR` adds the C kernels,
+`--against TAG` an older version of this library.
+"""
+STUDIES = (
+    "Measurements beside other libraries and of the defaults. Each table is printed by the command above it, which saves its "
+    "cells in `docs/results/studies/`; a study that is started again goes on where it stopped."
+)
 #: The order of the page of the API: title -> names; all others come last.
 API = {
     "Learning": ("GridCRF", "ChainCRF", "GraphCRF", "GridSample", "Sample", "Classifier", "Network", "load"),
@@ -78,8 +103,8 @@ ROOMS = {
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made, and tutorials that mkdocs.yml does not list to the end of their menu."""
-    for path, text in pages().items():
+    """Add the pages of the API, and tutorials that mkdocs.yml does not list to the end of their menu."""
+    for path, text in api_pages().items():
         files.append(File.generated(config, path, content=text))
     menu = next(entry["Tutorials"] for entry in config.nav if "Tutorials" in entry)
     listed = {path for entry in menu for path in entry.values()}
@@ -92,12 +117,38 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return filled(markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Draw formulas."""
+    return re.sub(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', formula, html, flags=re.DOTALL)
+
+
+def formula(match: re.Match[str]) -> str:
+    """Return a formula of LaTeX as MathML, alone on its line or within a sentence."""
+    from latex2mathml.converter import convert
+
+    return convert(unescape(match[2]).strip(), display="block" if match[1] == "div" else "inline")
+
+
+def api_pages() -> dict[str, str]:
+    """Return path -> text of the pages made from docstrings."""
+    return {"api/index.md": api_page(), "api/parts.md": parts_page(), "api/torch.md": torch_page()}
+
+
+def write() -> None:
+    """Write the pages of results, and remove those of results that are gone."""
+    made = pages()
+    for path, text in made.items():
+        (DOCS / path).write_text(text)
+    for path in RESULTS.glob("*.md"):
+        if f"results/{path.name}" not in made:
+            path.unlink()
+
+
 def pages() -> dict[str, str]:
-    """Return path -> text of every page that is made."""
-    made = {"api/index.md": api_page(), "api/parts.md": parts_page(), "api/torch.md": torch_page(), "gallery.md": gallery()}
+    """Return path -> text of the pages made from results."""
     names = sorted(path.stem for path in RESULTS.glob("*.json"))
+    made = {"gallery.md": gallery(), "found.md": found_page(), "studies.md": studies_page()}
     made["results/index.md"] = results_index([name for name in names if name != "bench"])
-    made["found.md"] = found_page()
     for name in names:
         made["speed.md" if name == "bench" else f"results/{name}.md"] = result_page(name)
     return made
@@ -216,6 +267,7 @@ def result_page(name: str) -> str:
     whole = "seconds" in found and "commits_of_cells" not in settings  # else earlier runs computed most of the cells
     took = f", {number(found['seconds'])} seconds" if whole else ""
     lines = [f"# {title(name)}", "", f"`{command}`{took}.", "", *in_words(name)]
+    lines += [SPEED] * (name == "bench")
     lines += [f"![{title(name)}]({folder}{picture.name})\n" for picture in pictures]
     cases: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:
@@ -227,6 +279,17 @@ def result_page(name: str) -> str:
     lines += ["", "## Settings", "", *(f"- {key}: `{settings[key]}`" for key in SHOWN if key in settings)]
     rest = {key: value for key, value in settings.items() if key not in (*SHOWN, "title")}
     return "\n".join(lines) + "\n\n" + folded("all settings", f"```json\n{json.dumps(rest, indent=1)}\n```")
+
+
+def studies_page() -> str:
+    """Return the page with the tables of all studies."""
+    lines = ["# Studies", "", STUDIES, ""]
+    for path in sorted(RESULTS.glob("studies/*.json")):
+        found = json.loads(path.read_text())
+        rows = found["rows"] if "rows" in found else [{"cell": name} | row for name, row in found["cells"].items()]
+        command = found.get("command") or found["settings"]["command"]
+        lines += [f"## {path.stem}", "", f"`{command}`", "", table(rows), ""]
+    return "\n".join(lines)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -382,3 +445,7 @@ def markdown_of(docstring: str | None) -> str:
         else:
             out.append(line)
     return "\n".join(out).replace("<", "&lt;") if "<" in text and "`" not in text else "\n".join(out)
+
+
+if __name__ == "__main__":
+    write()

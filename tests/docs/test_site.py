@@ -36,6 +36,35 @@ def test_builds_without_warnings(tmp_path):
         assert (site / name / "index.html").is_file()
 
 
+def test_pages_of_results_are_those_of_the_committed_results(hooks):
+    made = hooks.pages()
+    for path, text in made.items():
+        assert (ROOT / "docs" / path).read_text() == text, f"{path} is out of date: run python docs/hooks.py"
+    assert {path.name for path in (ROOT / "docs" / "results").glob("*.md")} == {
+        Path(path).name for path in made if path.startswith("results/")
+    }
+
+
+def test_links_work_where_nothing_is_built():
+    """A code host shows the files as they are: every relative link leads to one of them."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")]
+    broken = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
+            path = link.partition("#")[0]
+            if path and "://" not in path and not (page.parent / path).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not broken
+
+
+def test_formulas_are_drawn_without_a_script(hooks):
+    html = hooks.on_page_content('<p>a <span class="arithmatex">\\(x_i &lt; 2\\)</span></p>')
+    assert html.startswith("<p>a <math") and "<msub>" in html and "\\" not in html
+    block = hooks.on_page_content('<div class="arithmatex">\\[\\frac{1}{Z}\\]</div>')
+    assert 'display="block"' in block and "<mfrac>" in block
+
+
 def test_every_committed_result_has_a_page(hooks):
     made = hooks.pages()
     for path in (ROOT / "docs" / "results").glob("*.json"):
@@ -55,7 +84,7 @@ def test_the_api_names_everything_public(hooks):
     import backfield
     from backfield.registry import lookup, names, rooms
 
-    page, parts = hooks.api_page(), hooks.parts_page()
+    page, parts = (hooks.api_pages()[f"api/{name}.md"] for name in ("index", "parts"))
     for name, value in vars(backfield).items():
         if name[0] != "_" and callable(value):
             assert f"# bf.{name}\n" in page, name

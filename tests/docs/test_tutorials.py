@@ -2,39 +2,21 @@
 
 import copy
 import importlib
+import importlib.util
 import re
-import shlex
-import sys
-import types
 from pathlib import Path
 
 import pytest
 
 from backfield import registry as parts
-from backfield.cli.app import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 #: XGBoost's page is run, with a stand-in for the library, in tests/oracles.
 OTHERS = [path for path in sorted(DOCS.glob("**/*.md")) if path not in TUTORIALS and path.stem != "add_an_oracle"]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def blocks(text):
-    """Return (language, content, expected output or None) for each block that is run."""
-    found = BLOCK.findall(text)
-    for k, (language, content) in enumerate(found):
-        if language in ("python", "sh"):
-            after = found[k + 1] if k + 1 < len(found) else ("", "")
-            yield language, content, after[1] if after[0] == "text" else None
-
-
-def run_shell(content):
-    for line in content.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        if words:
-            assert words[0] == "backfield", f"only backfield is run here: {line}"
-            assert run(words[1:]) == 0, line
+_spec = importlib.util.spec_from_file_location("pages", DOCS / "pages.py")
+pages = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pages)
 
 
 @pytest.fixture
@@ -53,21 +35,26 @@ def test_page(path, tmp_path, monkeypatch, capsys):
         if f"import {extra}" in text:
             pytest.importorskip(extra)
     monkeypatch.chdir(tmp_path)
-    page = types.ModuleType(path.stem)
-    monkeypatch.setitem(sys.modules, path.stem, page)  # where pickle looks for the classes of the page
-    space = vars(page)
-    n = 0
-    for language, content, expected in blocks(text):
-        capsys.readouterr()
-        if language == "sh":
-            run_shell(content)
-        else:
-            exec(compile(content, f"{path.name}, block {n}", "exec"), space)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+
+    def check(number, expected):
         out = capsys.readouterr().out
         if expected is not None:
-            assert out == expected, f"{path.name}, block {n}, printed:\n{out}"
-        n += 1
+            assert out == expected, f"{path.name}, block {number}, printed:\n{out}"
+
+    capsys.readouterr()
+    n = pages.run(path, check)
     assert n >= 3 or path not in TUTORIALS
+    for name in pages.pictures(text):
+        assert (tmp_path / name).is_file(), f"{path.name} shows {name}, which its code does not draw"
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_every_tutorial_shows_a_picture_that_is_there(path):
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", path.read_text())
+    assert shown
+    for name in shown:
+        assert (path.parent / name).is_file(), name
 
 
 def test_there_are_tutorials():
