@@ -60,10 +60,10 @@ FOUND = (
     "every deviation."
 )
 #: What the page of speed says before its tables.
-SPEED = """What a sweep of inference and its gradient cost, one core, in processor time; every row is the best of several runs after
-compiling. **ns** is nanoseconds per directed message (per variable for mean field). **C_ns** is a hand-written C kernel for
-just that model, compiled with `-O3 -march=native`, in the same run, and **ratio** is ours over its time; **bar** is the
-largest ratio we allow. Rows without C have a bar against another row of the run.
+SPEED = """What a sweep of inference and its gradient cost, one core, in processor time; every row is the best of several
+runs after compiling. **ns** is nanoseconds per directed message (per variable for mean field). **C_ns** is a hand-written C
+kernel for just that model, compiled with `-O3 -march=native`, in the same run, and **ratio** is ours over its time;
+**bar** is the largest ratio we allow. Rows without C have a bar against another row of the run.
 
 | model | |
 |---|---|
@@ -73,12 +73,12 @@ largest ratio we allow. Rows without C have a bar against another row of the run
 
 All potentials are drawn from N(0, 1). *family* names the kernels: *lattice* is for binary grids, *pairwise* for any pairwise
 graph of one label count, *general* for any factors, *log* for anything, in the log domain. *over_forward* is the time of a
-gradient divided by that of inference alone. `backfield bench --quick` runs in a minute; `--reference DIR` adds the C kernels,
-`--against TAG` an older version of this library.
+gradient divided by that of inference alone. `backfield bench --quick` runs in a minute; `--reference DIR` adds the C
+kernels, `--against TAG` an older version of this library.
 """
 STUDIES = (
-    "Measurements beside other libraries and of the defaults. Each table is printed by the command above it, which saves its "
-    "cells in `docs/results/studies/`; a study that is started again goes on where it stopped."
+    "Measurements beside other libraries and of the defaults. Each table is printed by the command above it, which saves "
+    "its cells in `docs/results/studies/`; a study that is started again goes on where it stopped."
 )
 #: The order of the page of the API: title -> names; all others come last.
 API = {
