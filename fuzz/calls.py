@@ -67,7 +67,7 @@ class Arguments:
 
     def _estimator(self, rng: np.random.Generator, value: Any) -> Case:
         model, X, y = self.models[str(rng.choice(list(self.models)))]
-        given = {"X": X} if y is None else {"X": X, "y" if "y" in inspect.signature(model.fit).parameters else "Y": y}
+        given = {"X": X} if y is None else {"X": X, "y": y}
         target = rng.random()
         if target < 0.5:
             parameter = str(rng.choice(sorted(model.get_params(deep=False))))

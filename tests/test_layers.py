@@ -10,7 +10,7 @@ import backfield
 ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
-    ["errors"],
+    ["errors", "file_kinds"],
     ["atomic", "deprecation", "limits", "indices", "drawing", "constraints"],
     ["plugins"],
     ["kernels", "registry"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backfield.cli._models import ridge
+from backfield.cli._models import Force, ridge
 from backfield.cli.fit import DATA_HELP, Dtype
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def spread(arguments: list[str]) -> list[str]:
 
 
 def compare(
+    context: typer.Context,
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     learning: Annotated[
         list[str], typer.Option(help="Rows: losses or objectives; 'LOSS @ INFERENCE' learns through its own inference.")
@@ -60,19 +61,21 @@ def compare(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for compare.json, compare.html and compare.png.")] = None,
+    force: Force = False,
 ) -> None:
     """Learn in several ways, decode in several ways, and print the errors of all pairs with their times."""
     import json
 
     from rich.console import Console
 
-    from backfield.atomic import write_text
+    from backfield.atomic import protecting, write_text
     from backfield.cli.fit import _estimator
     from backfield.data.checks import check_labels
     from backfield.errors import InputError
     from backfield.estimators.coupling import check_table, coupling_table
     from backfield.structures.reading import choose_preprocessing, read_data
 
+    context.with_resource(protecting(data, test, force=force))
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder.")
     train = read_data(data, structure=model)

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from backfield.cli._models import Force
+
 
 def convert(
     model: Annotated[Path, typer.Argument(help="A backfield model, or a .crfsuite file.")],
     out: Annotated[Path, typer.Argument(help="Output file; a name ending in .crfsuite is written for CRFsuite.")],
+    force: Force = False,
 ) -> None:
     """Convert a model from or to the format of CRFsuite."""
     from backfield.atomic import protecting, write_bytes
@@ -18,7 +21,7 @@ def convert(
     from backfield.estimators.model_file import load
 
     crf = load(model)
-    with protecting(model):
+    with protecting(model, force=force):
         if out.suffix == ".crfsuite":
             write_bytes(out, write_crfsuite(crf))
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from backfield.cli._models import CLUSTER_HELP
+from backfield.cli._models import CLUSTER_HELP, Force
 from backfield.cli.fit import DATA_HELP
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def evaluate(
     ] = False,
     cluster: Annotated[str | None, typer.Option(help=CLUSTER_HELP)] = None,
     n_jobs: Annotated[int, typer.Option(help="Number of threads; -1 = all cores.")] = 1,
+    force: Force = False,
 ) -> None:
     """Print accuracy, errors, IoU and F1 per class, calibration and timing."""
     import json
@@ -70,7 +71,7 @@ def evaluate(
     from backfield.atomic import protecting
     from backfield.errors import InputError
 
-    context.with_resource(protecting(model, data, *([] if compare is None else [compare])))
+    context.with_resource(protecting(model, data, compare, force=force))
     if report is not None:
         _check_place(report)
     read, first = _judged(model, data, allow_unseen, cluster, n_jobs)
@@ -94,8 +95,9 @@ def _check_place(report: Path) -> None:
     """Refuse a page that cannot be written before everything is predicted, not after."""
     from backfield.atomic import check_output
     from backfield.errors import InputError
+    from backfield.file_kinds import PAGE
 
-    check_output(report)
+    check_output(report, PAGE)
     if report.is_dir() or not report.absolute().parent.is_dir():
         why = "it is a folder" if report.is_dir() else f"there is no folder {report.absolute().parent}"
         raise InputError(f"cannot write the page {report}: {why}.")

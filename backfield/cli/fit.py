@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backfield.cli._models import CLUSTER_HELP, ridge
+from backfield.cli._models import CLUSTER_HELP, Force, ridge
 
 if TYPE_CHECKING:
     from backfield.data.format import Data
@@ -86,6 +86,7 @@ def fit(
         int, typer.Option(min=1, help="Number of parts every sum is split into; more workers than this won't help.")
     ] = 64,
     verbose: Annotated[bool, typer.Option("--verbose/--quiet", help="Show progress.")] = True,
+    force: Force = False,
 ) -> None:
     """Learn a model from labelled data; Ctrl-C saves a checkpoint."""
     from backfield.atomic import protecting
@@ -95,7 +96,7 @@ def fit(
     from backfield.structures.reading import choose_preprocessing, read_data
     from backfield.training.execution import using
 
-    context.with_resource(protecting(data, None if _is_share(validation) else validation))
+    context.with_resource(protecting(data, None if _is_share(validation) else validation, force=force))
     _check_writable(out)
     train = read_data(data, structure=model, positive=positive)
     check_labels(train, labels)
@@ -200,8 +201,9 @@ def _check_writable(out: Path) -> None:
 
     from backfield.atomic import check_output
     from backfield.errors import InputError
+    from backfield.file_kinds import MODEL
 
-    check_output(out)
+    check_output(out, MODEL)
     if out.is_dir():
         raise InputError(f"cannot write the model {out}: it is a folder.")
     if not out.absolute().parent.is_dir():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backfield.cli._models import Force
+
 if TYPE_CHECKING:
     from backfield.inference import Result
 
@@ -34,6 +36,7 @@ def infer(
     dtype: Annotated[Dtype, typer.Option(help="Precision of the computation.")] = Dtype.float64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; log_partition is the natural log.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the marginals to this file, as UAI MAR.")] = None,
+    force: Force = False,
 ) -> None:
     """Print the marginals and log Z of a model."""
     import backfield as bf
@@ -48,7 +51,7 @@ def infer(
     run = bf.infer(theta, method, observed=observed, dtype=dtype.value)
     taken = clock() - start
     if out is not None:
-        with protecting(file, evidence):
+        with protecting(file, evidence, force=force):
             write_mar(run.unary, out)
     if as_json:
         _print_json(run, taken)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def pack(
+    context: typer.Context,
     data: Annotated[Path, typer.Argument(help="A folder with images/ and masks/, an .npz, or a CoNLL column file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The packed folder.")],
     model: Annotated[str | None, typer.Option(help="Structure, as for fit; by default by --like or the data.")] = None,
@@ -30,12 +31,14 @@ def pack(
     """Compute features once and write them to a folder that fit, predict and evaluate take; run again to go on."""
     import os
 
+    from backfield.atomic import protecting
     from backfield.cli._console import progress_bar
     from backfield.data.kinds import lazy_inputs, source_of
     from backfield.data.packed import is_packed, write_shards
     from backfield.errors import InputError
     from backfield.structures.reading import read_data
 
+    context.with_resource(protecting(data, like))
     if out.resolve() == data.resolve():
         raise InputError(f"{out} is the input; choose another output folder.")
     structure, made = _like(like, features, edges)

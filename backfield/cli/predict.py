@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backfield.cli._models import CLUSTER_HELP
+from backfield.cli._models import CLUSTER_HELP, Force
 from backfield.cli.fit import DATA_HELP, again
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def predict(
     mask_format: Annotated[
         MaskFormat, typer.Option("--format", help="PNG masks: classes with colours, or as shades of grey.")
     ] = MaskFormat.palette,
+    force: Force = False,
 ) -> None:
     """Predict labels: PNG masks for images, an .npz for an .npz, a further column for a column file.
 
@@ -50,7 +51,7 @@ def predict(
     from backfield.atomic import protecting
     from backfield.cli._models import load_model, predict_both, read_for
 
-    context.with_resource(protecting(model, data))
+    context.with_resource(protecting(model, data, force=force))
     crf, made = load_model(model)
     crf.set_params(n_jobs=n_jobs)
     read, X = read_for(crf, made, data, with_labels=False, lazy=True)
@@ -166,11 +167,12 @@ def _begin(marker: Path, model: Path, data: Data, resume: bool) -> bool:
     import hashlib
     import json
 
+    from backfield.atomic import write_text
     from backfield.errors import InputError
 
     mine = {"model": hashlib.sha256(model.read_bytes()).hexdigest(), "data": str(data.path.resolve())}
     resume = resume and marker.exists()
     if resume and json.loads(marker.read_text()) != mine:
         raise InputError(f"the masks in {marker.parent} come from another model or other data; cannot resume.")
-    marker.write_text(json.dumps(mine))
+    write_text(marker, json.dumps(mine))
     return resume

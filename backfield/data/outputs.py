@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from backfield.atomic import check_output
+from backfield.atomic import check_output, is_special
 from backfield.data.windows import Window, shape_of
 from backfield.errors import InputError
+from backfield.file_kinds import ARRAY
 
 
 class Output:
@@ -36,7 +37,7 @@ class Output:
         self._temporary: Path | None = None
         self._checked = False
         if self.path is not None:
-            self._check_path(self.path)
+            self.path = self._checked_path(self.path)
 
     def write(self, window: Window, values: np.ndarray) -> None:
         """Write a window."""
@@ -72,8 +73,9 @@ class Output:
             else:
                 self._temporary.unlink(missing_ok=True)
 
-    def _check_path(self, path: Path) -> None:
-        target = check_output(path)
+    def _checked_path(self, path: Path) -> Path:
+        """Return the file that a path leads to."""
+        target = check_output(path, ARRAY if path.suffix == ".npy" else None)
         if path.suffix not in (".npy", ".zarr"):
             raise InputError(f"predictions are written by parts to an .npy or a .zarr, received {path}.")
         if path.suffix == ".zarr":
@@ -82,6 +84,9 @@ class Output:
                 raise InputError(f"{path} exists; choose another place for the predictions, or remove it.")
         if not target.parent.is_dir():
             raise InputError(f"{path}: there is no folder {target.parent}.")
+        if target.suffix != path.suffix or is_special(target):
+            raise InputError(f"{path} leads to {target}, which is no {path.suffix}; choose another place.")
+        return target
 
     def _make(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         if self.path is None:

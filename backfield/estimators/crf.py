@@ -301,8 +301,9 @@ dtype, n_jobs, random_state, verbose, l1
         self._fitted = dataclasses.replace(self._state(), preprocessing=preprocessing)
 
     def __sklearn_tags__(self) -> Any:
-        """Say that labels are one array per example, also to those who see the estimator through a pipeline."""
+        """Say that X is no table, and labels are one array per example, also through a pipeline."""
         tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
         tags.classifier_tags = StructuredTags()
         return tags
 

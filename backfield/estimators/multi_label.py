@@ -81,12 +81,12 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
         self.decoder = decoder
         self.learner = learner
 
-    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
-        """Learn from X (n, F), dense or sparse, and Y (n, K) of 0 and 1; -1 or NaN = not known."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from X (n, F), dense or sparse, and y (n, K) of 0 and 1; -1 or NaN = not known."""
         check(self.get_params(deep=False), PARAMETERS)
-        X, labels = self._validated(X), checked_labels(Y)
+        X, labels = self._validated(X), checked_labels(y)
         if len(labels) != X.shape[0]:
-            raise InputError(f"X has {X.shape[0]} rows and Y {len(labels)}; both need one per example.")
+            raise InputError(f"X has {X.shape[0]} rows and y {len(labels)}; both need one per example.")
         weight = _checked_weight(sample_weight, len(labels))
         units = _Units.of(X)
         tree = LabelTree(labels.shape[1], _chosen_pairs(self.pairs, labels))
@@ -121,11 +121,11 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
             raise InputError(f"given must have shape {scores.shape}, received {known.shape}.")
         return np.clip(self.tree_.sums(scores, self._couplings, known).labels, 0.0, 1.0)
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose known labels are all right."""
-        found, labels = self.predict(X), checked_labels(Y)
+        found, labels = self.predict(X), checked_labels(y)
         if labels.shape != found.shape:
-            raise InputError(f"Y must have shape {found.shape}, received {labels.shape}.")
+            raise InputError(f"y must have shape {found.shape}, received {labels.shape}.")
         weight = _checked_weight(sample_weight, len(labels))
         right = ((found == labels) | (labels < 0)).all(axis=1)
         return float(weight @ right / weight.sum())
@@ -182,7 +182,7 @@ class MultiLabelCRF(ClassifierMixin, BaseEstimator):
         """Declare several labels per row, and sparse features."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output, tags.target_tags.single_output = True, False
-        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_label, tags.classifier_tags.multi_class = True, False
         tags.input_tags.sparse = True
         return tags
 

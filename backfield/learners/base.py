@@ -29,6 +29,7 @@ import numpy as np
 
 from backfield.atomic import probe
 from backfield.errors import InputError
+from backfield.file_kinds import CHECKPOINT
 from backfield.kernels.compiling import clock
 from backfield.learners._checkpoint import check_state, read_checkpoint, write_checkpoint
 from backfield.objectives import MaxMargin
@@ -310,7 +311,7 @@ class Run:
             return None
         self._path, self._seconds, self._iterations = Path(checkpoint), seconds, iterations
         try:
-            probe(self._path)
+            probe(self._path, CHECKPOINT)
         except OSError as error:
             raise self._unwritable(error) from error
         watched = "" if self.validation is None else json.dumps(self.validation.fingerprint())

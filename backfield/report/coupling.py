@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from backfield.atomic import replacing
 from backfield.errors import InputError
 from backfield.report.html import write_page
 
@@ -88,7 +89,8 @@ def draw_coupling(path: Path, rows: Sequence[str], columns: Sequence[str], at: M
     axes.set_xlabel("decoded by (mean seconds)")
     axes.set_ylabel("learned by (seconds)")
     axes.set_title("errors in per cent", fontsize=10)
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=90, metadata={"Software": None})
 
 
 def _short(spec: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.atomic import write_bytes
 from backfield.drawing import entropy
 
 #: Colours of labels 0, 1, ...; with two labels, the marginals are mixtures of the first two.
@@ -128,7 +129,7 @@ def montage(rows: Sequence[Row], scale: int = 2, gap: int = 12) -> np.ndarray:
 
 def write_png(path: str | Path, pixels: np.ndarray) -> None:
     """Write pixels to a file."""
-    Path(path).write_bytes(encode_png(pixels))
+    write_bytes(path, encode_png(pixels))
 
 
 def _with_captions(pixels: np.ndarray, captions: list[str], centres: list[int], height: int) -> np.ndarray:

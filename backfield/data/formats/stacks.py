@@ -8,9 +8,8 @@ with the limit of ``backfield.limits`` before it is read; whatever a damaged fil
 from __future__ import annotations
 
 import importlib
+import json
 import math
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield.atomic import check_output
+from backfield.atomic import replacing_path
 from backfield.data.outputs import Output
 from backfield.errors import InputError
-from backfield.limits import VARIABLE, check_unpacked, max_bytes
+from backfield.limits import VARIABLE, check_unpacked, max_bytes, parse_json
 
 #: Endings that are read.
 ENDINGS = (".nii.gz", ".nii", ".tiff", ".tif", ".zarr")
@@ -170,13 +169,8 @@ def write_stack(path: str | Path, values: np.ndarray, like: Stack) -> None:
         output.write(tuple(slice(0, n) for n in values.shape), values)
         output.close()
         return
-    target = check_output(path)
-    temporary = target.with_name(f".{stem_of(path)}.{secrets.token_hex(4)}{ending}")
-    try:
+    with replacing_path(path) as temporary:
         (_write_nifti if ending.startswith(".nii") else _write_tiff)(temporary, values, like)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
@@ -299,7 +293,7 @@ def _open_zarr(path: Path) -> Opened:
     if not scales:
         raise InputError(f"{path}: is a zarr group without an image (OME multiscales); name the array inside it.")
     first = scales[0]["datasets"][0]
-    _refuse_pickles(path, str(first["path"]))
+    _refuse_pickles(path, str(first["path"]).replace("\\", "/").strip("/"))
     array = found[first["path"]]
     names = [axis if isinstance(axis, str) else axis["name"] for axis in scales[0].get("axes", [])]
     sizes = next((t["scale"] for t in first.get("coordinateTransformations", []) if t["type"] == "scale"), None)
@@ -314,7 +308,7 @@ def _refuse_pickles(path: Path, inner: str) -> None:
     """Refuse arrays whose chunks are pickles: reading one would run code."""
     for name in (".zarray", ".zmetadata", "zarr.json"):
         file = path / inner / name
-        if file.is_file() and "pickle" in file.read_text(errors="replace").lower():
+        if file.is_file() and "pickle" in json.dumps(parse_json(file.read_bytes())).lower():
             raise InputError(f"{path}: its chunks are pickles, which run code when read; write it with another codec.")
 
 

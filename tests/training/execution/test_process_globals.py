@@ -1,6 +1,7 @@
 """Fits in several threads at once, beside a cluster: the same bytes, and a process that is as it was."""
 
 import logging
+import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,6 +38,33 @@ def test_four_threads_at_once_give_the_same_bytes_and_leave_blas_as_it_was():
             jobs = [(learner, pool.submit(fit, learner, n_jobs)) for learner in LEARNERS for n_jobs in (1, 2) * 2]
             assert all(job.result() == alone[learner] for learner, job in jobs)
         assert blas_threads() == before
+
+
+def in_processes(kind):
+    """Return the bytes of fits in two other processes."""
+    if kind == "loky":
+        joblib = pytest.importorskip("joblib")
+        found = joblib.Parallel(n_jobs=2, backend="loky")(joblib.delayed(fit)(learner) for learner in LEARNERS)
+        joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+        return found
+    with multiprocessing.get_context(kind).Pool(2) as pool:
+        return pool.map(fit, LEARNERS, chunksize=1)
+
+
+@pytest.mark.parametrize("kind", [*multiprocessing.get_all_start_methods(), "loky"])
+def test_other_processes_give_the_same_bytes(kind):
+    assert in_processes(kind) == [fit(learner) for learner in LEARNERS]
+
+
+def test_threads_and_processes_beside_a_cluster_give_the_same_bytes():
+    pytest.importorskip("distributed")
+    expected = [fit(learner) for learner in LEARNERS]
+    with using("local:1"), ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(fit, learner, n_jobs) for n_jobs in (1, 2) for learner in LEARNERS]
+        assert in_processes("spawn") == expected
+        assert [fit(learner) for learner in LEARNERS] == expected  # on the workers
+        assert [job.result() for job in jobs] == expected * 2
+    assert active() is None
 
 
 def test_a_fit_without_a_cluster_never_uses_that_of_another_thread():
