@@ -90,7 +90,7 @@ class Rows(ClassifierMixin, BaseEstimator):
 #: What does not hold for a field on a table, and why.
 NOT_FOR_ROWS = {
     "check_sample_weights_not_an_array": "sample_weight is an array or a list of numbers; other objects are refused",
-    "check_sample_weight_equivalence_on_dense_data": "the mean is over labelled variables, also those of weight 0, so l2 counts",
+    "check_sample_weight_equivalence_on_dense_data": "the mean is over all rows, also those of weight 0",
 }
 
 

@@ -169,7 +169,7 @@ def test_files(tmp_path):
         ({"Y": [[0, 2, 0, 0]] * 10}, "holds 2 in row 0, column 1"),
         ({"Y": [0] * 10}, r"shape \(n, K\)"),
         ({"Y": [[-1, -1]] * 10}, "no label is known"),
-        ({"Y": [[0, 1]] * 9}, "10 rows and Y 9"),
+        ({"Y": [[0, 1]] * 9}, "10 rows and y 9"),
         ({"l2": -1.0}, "l2 must be 'auto'"),
         ({"pairs": [(0, 9)]}, "pairs must be different pairs"),
         ({"pairs": "some"}, "pairs must be 'auto'"),
