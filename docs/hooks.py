@@ -126,7 +126,8 @@ def formula(match: re.Match[str]) -> str:
     """Return a formula of LaTeX as MathML, alone on its line or within a sentence."""
     from latex2mathml.converter import convert
 
-    return convert(unescape(match[2]).strip(), display="block" if match[1] == "div" else "inline")
+    drawn = convert(unescape(match[2]).strip(), display="block" if match[1] == "div" else "inline")
+    return f'<div class="formula">{drawn}</div>' if match[1] == "div" else drawn
 
 
 def api_pages() -> dict[str, str]:
