@@ -34,7 +34,8 @@ FAULTS = """() => {
         e.textContent.trim().slice(0, 40)); break; }
   }
   for (const image of document.images)
-    if (image.complete && !image.naturalWidth) faults.push(`the image ${image.getAttribute('src').slice(0, 80)} is broken`);
+    if (image.getAttribute('src') && image.complete && !image.naturalWidth)
+      faults.push(`the image ${image.getAttribute('src').slice(0, 80)} is broken`);
   for (const code of document.querySelectorAll('[class*=language-]')) {
     const plain = /language-(text|console|none)\\b/.test(code.className);
     if (!plain && code.textContent.trim() && !code.querySelector('span[class]'))
