@@ -9,6 +9,7 @@ A value that no rule of its row takes is refused in one sentence. Rules look at 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,12 +96,16 @@ def numbers(words: str) -> Rule:
     return Rule(words, accepts)
 
 
-def _is_several(value: Any) -> bool:
-    from scipy.sparse import issparse
+def is_sparse(x: Any) -> bool:
+    """Whether x is a sparse matrix of scipy; nothing is where nobody has imported those, which takes a while."""
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(x))
 
+
+def _is_several(value: Any) -> bool:
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         return False
-    return not issparse(value) and not (isinstance(value, np.ndarray) and value.ndim == 0)
+    return not is_sparse(value) and not (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
 def several(words: str) -> Rule:

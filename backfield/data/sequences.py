@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
+from backfield.constraints import is_sparse
 from backfield.errors import InputError
 
 
@@ -26,7 +26,7 @@ def is_lazy(X: Any) -> bool:
 def checked_sequence(X: Any, what: str) -> Any:
     """Return X if it can be asked for its length and its k-th entry; iterators become lists."""
     single = isinstance(X, str | bytes | dict) or (isinstance(X, np.ndarray | np.generic) and X.ndim == 0)
-    if single or issparse(X) or (not hasattr(X, "__iter__") and not hasattr(X, "__getitem__")):
+    if single or is_sparse(X) or (not hasattr(X, "__iter__") and not hasattr(X, "__getitem__")):
         raise InputError(f"{what} must be a sequence of examples, received {type(X).__name__}.")
     return X if hasattr(X, "__len__") and hasattr(X, "__getitem__") else list(X)
 

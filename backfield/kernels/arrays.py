@@ -1,9 +1,6 @@
-"""Products and sums of many short rows, where numpy's own loops are slow or depend on the number of rows; is_sparse."""
+"""Products and sums of many short rows, where numpy's own loops are slow or depend on the number of rows."""
 
 from __future__ import annotations
-
-import sys
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +9,6 @@ from backfield.kernels.compile import kernel
 _ROWS_AT_ONCE = 64
 #: Below this many rows numpy's loop over them takes less time than the way round it.
 _FEW = 1000
-
-
-def is_sparse(x: Any) -> bool:
-    """Whether x is a sparse matrix of scipy; nothing is where nobody has imported those, which takes a while."""
-    sparse = sys.modules.get("scipy.sparse")
-    return sparse is not None and bool(sparse.issparse(x))
 
 
 def column_sums(array: np.ndarray) -> np.ndarray:

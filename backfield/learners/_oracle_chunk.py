@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.constraints import is_sparse
 from backfield.energies.oracle_backed import dense
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
@@ -19,7 +20,6 @@ from backfield.graph.labeling import factor_entries, one_hot
 from backfield.inference.conditioned import infer_given
 from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
-from backfield.kernels.arrays import is_sparse
 from backfield.learners._checkpoint import check_state
 from backfield.learners.base import dot
 from backfield.objectives.base import argmax_labels

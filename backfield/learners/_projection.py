@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from backfield.constraints import is_sparse
 from backfield.energies.linear import Constant, Linear, Zero
 from backfield.energies.plus_minus import PlusMinus
 from backfield.errors import InputError
-from backfield.kernels.arrays import is_sparse
 from backfield.learners.base import project
 from backfield.training.evaluators import Task
 from backfield.training.protocols import HasExamples, Minimisable

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from backfield import __version__
+from backfield.constraints import is_sparse
 from backfield.gradients import Truncated
 from backfield.graph import Graph
-from backfield.kernels.arrays import is_sparse
 from backfield.training.evaluators.general import Task
 from backfield.training.examples import Example
 from backfield.training.weights import Ridge

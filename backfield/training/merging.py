@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from backfield.constraints import is_sparse
 from backfield.graph import Graph
 from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import Labeling
 from backfield.graph.stacking import form as graph_form
 from backfield.graph.stacking import stack
-from backfield.kernels.arrays import is_sparse
 from backfield.objectives import Objective, Target
 from backfield.objectives.base import is_complete
 from backfield.structures.constraints import Forbidden

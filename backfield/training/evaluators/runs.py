@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield.kernels.arrays import is_sparse
+from backfield.constraints import is_sparse
 from backfield.objectives import Objective
 from backfield.training.examples import Example
 from backfield.training.merging import form, merged, work
