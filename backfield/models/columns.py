@@ -53,7 +53,10 @@ def states_of(columns: Mapping[str, np.ndarray]) -> dict[str, list[Hashable]]:
             raise InputError(f"column {name!r} has no value at all.")
         if len(found) > MAX_CATEGORIES:
             raise InputError(f"column {name!r} has {len(found)} different values; categories may be {MAX_CATEGORIES}.")
-        out[name] = sorted(found, key=lambda value: (type(value).__name__, value))
+        try:
+            out[name] = sorted(found, key=lambda value: (type(value).__name__, value))
+        except TypeError:  # complex numbers, say, have no order
+            out[name] = sorted(found, key=lambda value: (type(value).__name__, repr(value)))
     return out
 
 

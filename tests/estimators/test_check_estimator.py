@@ -59,6 +59,19 @@ def test_fields_without_data(kind):
     assert failures(estimator, WITHOUT_TABLES) == {}
 
 
+#: Checks of parameters and of unfitted estimators. All others give a table of numbers to ``fit`` and ``predict``:
+#: ``Scaled`` takes a list of arrays, and ``MarkovNetwork.predict`` is told which columns.
+OF_PARAMETERS = WITHOUT_TABLES - {
+    "check_decision_proba_consistency", "check_estimators_unfitted", "check_fit1d",
+    "check_non_transformer_estimators_n_iter", "check_supervised_y_no_nan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("estimator", [bf.Scaled(), bf.MarkovNetwork(max_seconds=1.0)], ids=["Scaled", "MarkovNetwork"])
+def test_parameters_of_others(estimator):
+    assert failures(estimator, OF_PARAMETERS) == {}
+
+
 class Rows(ClassifierMixin, BaseEstimator):
     """A field on a table: each row is an example of one variable."""
 

@@ -133,3 +133,10 @@ def test_sentences(call, message):
     with pytest.raises(bf.InputError) as caught:
         call(table(model, 100))
     assert message in str(caught.value)
+
+
+def test_values_without_an_order_are_categories_too():
+    values = [1j, 2j, 1j, 2j, 1j]
+    network = bf.MarkovNetwork(max_seconds=1.0).fit({"a": values, "b": list("xyxyx")})
+    assert network.states_["a"] == [1j, 2j]
+    assert network.predict_proba({"a": [1j], "b": [None]}, "b")["b"][0].argmax() == 0
