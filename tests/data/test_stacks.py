@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import zlib
 
 import numpy as np
 import pytest
@@ -132,6 +133,48 @@ def test_what_a_file_declares_is_limited(tmp_path, monkeypatch):
     monkeypatch.setenv("BACKFIELD_MAX_BYTES", "10000")
     with pytest.raises(bf.InputError, match="declares 125000 bytes"):
         Stack(path, 3)[...]
+
+
+def bomb(count):
+    """A megabyte of zlib that unpacks to a thousand times as much, or less of it."""
+    packer = zlib.compressobj(9)
+    return b"".join(packer.compress(bytes(2**20)) for _ in range(count)) + packer.flush()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_chunk_that_would_unpack_to_far_more_is_refused(tmp_path, version):
+    values = np.arange(4 * 5 * 6, dtype=np.uint8).reshape(4, 5, 6)
+    group = zarr.open_group(str(tmp_path / "ome.zarr"), mode="w", zarr_format=version)
+    group.create_array("0", shape=values.shape, chunks=(2, 5, 6), dtype="u1")[...] = values
+    group.attrs["multiscales"] = [{"axes": ["z", "y", "x"], "datasets": [{"path": "/0"}]}]
+    stack = Stack(tmp_path / "ome.zarr", 3)
+    np.testing.assert_array_equal(stack[...], values)
+    victim = max(
+        (tmp_path / "ome.zarr" / "0").rglob("*1*0*0" if version == 2 else "1/0/0"), key=lambda path: len(path.parts)
+    )
+    victim.write_bytes(bomb(100))
+    np.testing.assert_array_equal(stack[:2], values[:2])
+    with pytest.raises(bf.InputError, match="has more bytes than its numbers need"):
+        stack[1:3]
+
+
+def test_a_page_that_would_unpack_to_far_more_is_refused(tmp_path):
+    path = save(tmp_path / "a.tif", compression="zlib")
+    start, data = path.stat().st_size, bomb(100)
+    path.write_bytes(path.read_bytes() + data)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages[0].tags["StripOffsets"].overwrite([start])
+        file.pages[0].tags["StripByteCounts"].overwrite([len(data)])
+    with pytest.raises(bf.InputError, match="a page has more bytes than its pixels need"):
+        Stack(path, 3)
+
+
+def test_a_codec_is_known_whatever_its_spelling(tmp_path):
+    path = save(tmp_path / "a.zarr")
+    text = (path / "zarr.json").read_text()
+    (path / "zarr.json").write_text(text.replace('"attributes"', '"codec": "\\u0070ickle", "attributes"'))
+    with pytest.raises(bf.InputError, match="chunks are pickles"):
+        Stack(path, 3)
 
 
 def test_chunks_that_are_pickles_are_refused(tmp_path):

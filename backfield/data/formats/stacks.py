@@ -8,6 +8,7 @@ with the limit of ``backfield.limits`` before it is read; whatever a damaged fil
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ class Opened(NamedTuple):
     axes: str  # one letter per axis; "c": channels, "?": not known
     spacing: tuple[float, ...] | None
     header: Any = None
+    folder: Path | None = None  # of the chunks of a zarr array
 
 
 def ending_of(path: str | Path) -> str:
@@ -83,7 +85,7 @@ class Stack:
             self.dtype = np.dtype(self._array.dtype)
         if self._channel is not None:
             shape.append(shape.pop(self._channel))
-        self.shape, self.header = tuple(shape), opened.header
+        self.shape, self.header, self._folder = tuple(shape), opened.header, opened.folder
         self.spacing = _checked_spacing(opened.spacing, n_axes, self.path)
         if 0 in self.shape or self.dtype.kind not in "biuf":
             raise InputError(f"{self.path}: must hold numbers, received {self.dtype} of shape {self.shape}.")
@@ -104,11 +106,13 @@ class Stack:
         window = [slice(*part.indices(n)) for part, n in zip(parts, self.shape, strict=False)]
         window += [slice(0, n) for n in self.shape[len(window) :]]
         self._check_size(window)
-        with _foreign(self.path):
-            if self._channel is None:
-                return np.asarray(self._array[tuple(window)])
+        if self._channel is not None:
             window.insert(self._channel, window.pop())
-            return np.moveaxis(np.asarray(self._array[tuple(window)]), self._channel, -1)
+        if self._folder is not None:
+            self._check_chunks(self._folder, window)
+        with _foreign(self.path):
+            found = np.asarray(self._array[tuple(window)])
+        return found if self._channel is None else np.moveaxis(found, self._channel, -1)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self[...]
@@ -125,6 +129,31 @@ class Stack:
                 f"{self.path} declares {declared} bytes to be read at once, more than the limit of {max_bytes()}; use "
                 f"tiles, or set {VARIABLE}."
             )
+
+    def _check_chunks(self, folder: Path, window: list[slice]) -> None:
+        """Refuse files of chunks that are larger than their numbers: what they unpack to is not limited."""
+        sizes = [max(int(n), 1) for n in getattr(self._array, "shards", None) or self._array.chunks]  # zarr 2 has no shards
+        most = _most_packed(math.prod(sizes) * self.dtype.itemsize)
+        ranges = [range(part.start // n, -(-part.stop // n)) for part, n in zip(window, sizes, strict=True)]
+        for place in itertools.product(*ranges):
+            for file in _chunk_files(folder, place):
+                if file.is_file() and file.stat().st_size > most:
+                    raise InputError(
+                        f"{self.path}: the chunk {file.name} has more bytes than its numbers need; it is damaged."
+                    )
+
+
+def _chunk_files(folder: Path, place: tuple[int, ...]) -> Iterator[Path]:
+    """Yield where a chunk may be: zarr 2 and 3, with dots or slashes."""
+    for mark in "./":
+        name = mark.join(map(str, place))
+        yield folder / name
+        yield folder / f"c{mark}{name}"
+
+
+def _most_packed(declared: int) -> int:
+    """Return the bytes that packed numbers may have: hardly more than they have unpacked."""
+    return 2 * declared + 2**16
 
 
 def possible_axes(path: str | Path) -> tuple[int, ...]:
@@ -254,6 +283,9 @@ def _open_tiff(path: Path) -> Opened:
         letters, shape = series.axes, tuple(int(n) for n in series.shape)
         spacing = _tiff_spacing(file, len(letters.replace("C", "").replace("S", "")))
         plain = series.dataoffset is not None
+        for page in () if plain else series.pages:
+            if page is not None and max(page.databytecounts) > _most_packed(math.prod(page.chunks) * page.dtype.itemsize):
+                raise InputError(f"{path}: a page has more bytes than its pixels need; the file is damaged.")
     keep = [k for k, letter in enumerate(letters) if shape[k] > 1 or letter in "YX"]
     axes = "".join("c" if letters[k] in "CS" else "z" if letters[k] in "ZQIT" else letters[k].lower() for k in keep)
     array: Any = tifffile.memmap(path, mode="r") if plain else _tiff_windows(path)
@@ -288,20 +320,22 @@ def _open_zarr(path: Path) -> Opened:
     found = zarr.open(str(path), mode="r")
     if hasattr(found, "shape"):
         spacing = found.attrs.get("spacing")
-        return Opened(found, "?" * found.ndim, None if spacing is None else tuple(spacing))
+        return Opened(found, "?" * found.ndim, None if spacing is None else tuple(spacing), folder=path)
     scales = found.attrs.get("multiscales") or found.attrs.get("ome", {}).get("multiscales")
     if not scales:
         raise InputError(f"{path}: is a zarr group without an image (OME multiscales); name the array inside it.")
     first = scales[0]["datasets"][0]
-    _refuse_pickles(path, str(first["path"]).replace("\\", "/").strip("/"))
-    array = found[first["path"]]
+    inner = str(first["path"]).replace("\\", "/").strip("/")
+    _refuse_pickles(path, inner)
+    array = found[inner]
     names = [axis if isinstance(axis, str) else axis["name"] for axis in scales[0].get("axes", [])]
     sizes = next((t["scale"] for t in first.get("coordinateTransformations", []) if t["type"] == "scale"), None)
     if len(names) != array.ndim:
-        return Opened(array, "?" * array.ndim, None)
+        return Opened(array, "?" * array.ndim, None, folder=path / inner)
     spatial = [k for k, name in enumerate(names) if name != "c"]
     axes = "".join("c" if name == "c" else "z" for name in names)
-    return Opened(array, axes, None if sizes is None else tuple(float(sizes[k]) for k in spatial))
+    spacing = None if sizes is None else tuple(float(sizes[k]) for k in spatial)
+    return Opened(array, axes, spacing, folder=path / inner)
 
 
 def _refuse_pickles(path: Path, inner: str) -> None:
