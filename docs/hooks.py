@@ -398,7 +398,7 @@ def _default(field: Any) -> str:
 def described(name: str, thing: Any, level: str) -> list[str]:
     """Return the lines about a function, or about a class with its public methods."""
     lines = [f"{level} {name}", "", f"```py\n{name}{_signature(thing)}\n```", "", markdown_of(inspect.getdoc(thing)), ""]
-    lines += [f"Source: `{home(thing)}`.", ""]
+    lines += [f"Source: `{home(thing)}`.", ""] if inspect.isclass(thing) or inspect.isfunction(thing) else []
     if inspect.isclass(thing) and not issubclass(thing, BaseException):
         for method, value in inspect.getmembers(thing):
             own = any(method in vars(cls) for cls in thing.__mro__ if cls.__module__.startswith("backfield"))
@@ -416,8 +416,8 @@ def described(name: str, thing: Any, level: str) -> list[str]:
 
 
 def home(thing: Any) -> str:
-    """Return file and line of a public name."""
-    return f"{Path(inspect.getfile(thing)).relative_to(DOCS.parent)}:{inspect.getsourcelines(thing)[1]}"
+    """Return file and line of a class or function."""
+    return f"{thing.__module__.replace('.', '/')}.py:{inspect.getsourcelines(thing)[1]}"
 
 
 def _signature(thing: Any) -> str:
