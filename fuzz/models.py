@@ -14,7 +14,7 @@ from backfield.cli.app import run as run_command
 from backfield.errors import InputError
 
 Case = Callable[[], Any]
-#: Short fits of all kinds of learners, on images.
+#: Short fits of the learners that write a checkpoint themselves, on images; others write those of their parts.
 LEARNERS: dict[str, dict[str, Any]] = {
     "lbfgs": {"learner": "lbfgs(max_iter=6)"},
     "owlqn": {"learner": "owlqn(max_iter=6, l1=0.001)"},
@@ -25,8 +25,6 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "perceptron": {"learner": "perceptron(epochs=4)", "loss": "max_margin(scale=0.0)", "inference": "exact", "l2": 0.0},
     "passive_aggressive": {"learner": "passive_aggressive(epochs=4)", "loss": "max_margin", "inference": "exact", "l2": 0.0},
     "oracle_descent": {"learner": "oracle_descent(n_rounds=4, sweeps=3)", "inference": "smoothed_lp(n_iter=3)"},
-    "stages": {"learner": "stages(['lbfgs(max_iter=3)', 'sgd(epochs=3)'], losses=['mse', None])"},
-    "restarts": {"learner": "restarts(learner='lbfgs(max_iter=3)', n=2)"},
 }
 
 
