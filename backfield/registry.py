@@ -124,10 +124,10 @@ def lookup(room: str, name: str) -> type[Component]:
 
 def find_room(name: str, among: Sequence[str]) -> str:
     """Return the first of some rooms that has the part ``name``; plugins are loaded if none has."""
-    found = next((room for room in among if _has(room, name)), None)
+    found = next((room for room in among if has(room, name)), None)
     if found is None:
         plugins.load_all()
-        found = next((room for room in among if _has(room, name)), None)
+        found = next((room for room in among if has(room, name)), None)
     if found is None:
         raise InputError(_unknown(name, among))
     return found
@@ -141,7 +141,8 @@ def _unknown(name: str, among: Sequence[str]) -> str:
     return f"there is no {name!r} {where}; {hint} Or is a plugin missing (--plugin, {plugins.ENVIRONMENT})?"
 
 
-def _has(room: str, name: str) -> bool:
+def has(room: str, name: str) -> bool:
+    """Whether a room has the part ``name``; plugins are not loaded for it."""
     if name not in _REGISTRY.get(room, {}):
         _open(room)
     return name in _REGISTRY.get(room, {})

@@ -223,10 +223,10 @@ dtype, n_jobs, random_state, verbose, l1
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
         return self._fitted
 
-    def _attribute(self, value: str) -> Any:
+    def _attributes(self) -> Fitted:
         if self._fitted is None:  # as any attribute that a fit would set
             raise AttributeError(f"this {type(self).__name__} is not fitted yet.")
-        return getattr(self._fitted, value)
+        return self._fitted
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there are weights."""
@@ -235,7 +235,7 @@ dtype, n_jobs, random_state, verbose, l1
     @property
     def weights_(self) -> np.ndarray:
         """The weights that were learned."""
-        return self._attribute("weights")
+        return self._attributes().weights
 
     @weights_.setter
     def weights_(self, weights: np.ndarray) -> None:
@@ -244,32 +244,32 @@ dtype, n_jobs, random_state, verbose, l1
     @property
     def classes_(self) -> np.ndarray:
         """The labels, in the order of the last axis of ``predict_proba``."""
-        return self._attribute("learned").classes.values
+        return self._attributes().learned.classes.values
 
     @property
     def layout_(self) -> WeightLayout:
         """Which part of the weights serves which type of variable or factor."""
-        return self._attribute("learned").layout
+        return self._attributes().learned.layout
 
     @property
     def structure_(self) -> Structure:
         """The structure of the data that were learned from."""
-        return self._attribute("learned").reader.structure
+        return self._attributes().learned.reader.structure
 
     @property
     def inference_(self) -> str | None:
         """Spec of the inference that the fit chose; None where ``inference`` was given."""
-        return self._attribute("learned").inference if self._settings().open_inference else None
+        return self._attributes().learned.inference if self._settings().open_inference else None
 
     @property
     def feature_names_(self) -> dict[str, int] | None:
         """Columns of named features; None where X holds arrays."""
-        return self._attribute("learned").reader.names
+        return self._attributes().learned.reader.names
 
     @property
     def classifier_(self) -> Any:
         """The fitted classifier below the field, with ``unary=Classifier(...)``."""
-        return self._attribute("learned").classifier
+        return self._attributes().learned.classifier
 
     @property
     def n_features_in_(self) -> int:
@@ -279,22 +279,22 @@ dtype, n_jobs, random_state, verbose, l1
     @property
     def trace_(self) -> list[dict[str, Any]]:
         """A row for each iteration of the learner."""
-        return self._attribute("trace")
+        return self._attributes().trace
 
     @property
     def converged_(self) -> bool | None:
         """Whether the learner has converged."""
-        return self._attribute("converged")
+        return self._attributes().converged
 
     @property
     def message_(self) -> str:
         """Why the learner stopped."""
-        return self._attribute("message")
+        return self._attributes().message
 
     @property
     def preprocessing_(self) -> dict[str, Any] | None:
         """How the features were made: plain JSON of the user's, which goes into the model file."""
-        return self._attribute("preprocessing")
+        return self._attributes().preprocessing
 
     @preprocessing_.setter
     def preprocessing_(self, preprocessing: dict[str, Any] | None) -> None:

@@ -59,7 +59,7 @@ def save(estimator: CRF, path: Any) -> None:
         "structure": repr(learned.reader.structure),
         "params": {key: _json_value(key, value) for key, value in estimator.get_params(deep=False).items()},
         "classes": learned.classes.values.tolist(),
-        "layout": {kind: [_block(block) for block in getattr(learned.layout, kind)] for kind in ("unary", "factors")},
+        "layout": {kind: [_block(block) for block in learned.layout.of(kind)] for kind in ("unary", "factors")},
         "feature_names": None if names is None else list(names),
         "trace": state.trace,
         "converged": None if state.converged is None else bool(state.converged),
@@ -69,7 +69,7 @@ def save(estimator: CRF, path: Any) -> None:
     }
     tensors = {"weights": np.ascontiguousarray(state.weights)}
     for kind in ("unary", "factors"):
-        for number, block in enumerate(getattr(learned.layout, kind)):
+        for number, block in enumerate(learned.layout.of(kind)):
             tensors |= {f"{kind}.{number}.{key}": np.ascontiguousarray(a) for key, a in _arrays(block.energy).items()}
     write(path, text, tensors)
 

@@ -118,3 +118,60 @@ class Adjoint:
     def potentials(self, graph: Graph) -> Potentials:
         """Return d_theta as potentials."""
         return Potentials.from_flat(graph, self.unary, self.factors)
+
+
+class WrappedEngine(Engine):
+    """An engine whose iterations are those of another one, ``inner``, bound to a changed theta.
+
+    A subclass says what the marginals and the adjoint of ``inner`` are for its own ``theta``.
+    """
+
+    def __init__(self, inner: Engine, theta: Potentials) -> None:
+        self.inner = inner
+        self.has_messages = inner.has_messages  # type: ignore[misc]
+        self.theta = theta.astype(inner.theta.dtype)  # an engine may compute in a wider type
+
+    def init(self) -> np.ndarray:
+        """Return the starting state of the engine inside."""
+        return self.inner.init()
+
+    def sweep(self, state: np.ndarray, t: int) -> None:
+        """Do iteration number ``t`` in place."""
+        self.inner.sweep(state, t)
+
+    def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
+        """Do iterations ``first .. last - 1`` in place."""
+        self.inner.sweeps(state, first, last)
+
+    def record(self, states: np.ndarray, first: int) -> None:
+        """Do several sweeps and keep every state."""
+        self.inner.record(states, first)
+
+    def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Undo what :meth:`record` did."""
+        self.inner.unwind(states, first, d_state, inner_adjoint(d_theta))
+
+    def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
+        """Turn the adjoint of ``after`` into that of ``before``."""
+        self.inner.sweep_vjp(before, after, t, d_state, inner_adjoint(d_theta))
+
+    def change(self, before: np.ndarray, after: np.ndarray) -> float:
+        """Return the largest change of a message."""
+        return self.inner.change(before, after)
+
+
+class WrappedAdjoint(Adjoint):
+    """The collector of the engine inside; a subclass says what its adjoint is for the theta outside."""
+
+    def __init__(self, inner: Adjoint) -> None:
+        self.inner, self.parameters = inner, inner.parameters
+
+    @abstractmethod
+    def potentials(self, graph: Graph) -> Potentials:
+        """Return d_theta as potentials."""
+
+
+def inner_adjoint(d_theta: Adjoint) -> Adjoint:
+    """Return the collector inside that of a :class:`WrappedEngine`."""
+    assert isinstance(d_theta, WrappedAdjoint)
+    return d_theta.inner

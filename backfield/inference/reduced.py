@@ -13,7 +13,7 @@ import numpy as np
 from backfield.graph import Graph, Potentials
 from backfield.graph.clamping import Clamp
 from backfield.graph.conditioning import Restriction
-from backfield.inference.engine import Adjoint, Engine
+from backfield.inference.engine import Adjoint, Engine, WrappedAdjoint, WrappedEngine, inner_adjoint
 
 
 def restriction_of(clamp: Clamp) -> Restriction:
@@ -22,33 +22,12 @@ def restriction_of(clamp: Clamp) -> Restriction:
     return found
 
 
-class ReducedEngine(Engine):
+class ReducedEngine(WrappedEngine):
     """``inner`` is bound to the reduced ``theta``; marginals and adjoints are those of ``theta``."""
 
     def __init__(self, inner: Engine, restriction: Restriction, constant: Any, theta: Potentials) -> None:
-        self.inner, self.restriction, self.constant = inner, restriction, constant
-        self.has_messages = inner.has_messages  # type: ignore[misc]
-        self.theta = theta.astype(inner.theta.dtype)  # an engine may compute in a wider type
-
-    def init(self) -> np.ndarray:
-        """Return the starting state of the engine inside."""
-        return self.inner.init()
-
-    def sweep(self, state: np.ndarray, t: int) -> None:
-        """Do iteration number ``t`` in place."""
-        self.inner.sweep(state, t)
-
-    def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
-        """Do iterations ``first .. last - 1`` in place."""
-        self.inner.sweeps(state, first, last)
-
-    def record(self, states: np.ndarray, first: int) -> None:
-        """Do several sweeps and keep every state."""
-        self.inner.record(states, first)
-
-    def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Undo what :meth:`record` did."""
-        self.inner.unwind(states, first, d_state, _inner(d_theta))
+        super().__init__(inner, theta)
+        self.restriction, self.constant = restriction, constant
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return the flat unary marginals of a state."""
@@ -69,25 +48,17 @@ class ReducedEngine(Engine):
         """Return an empty collector for ``d_theta``."""
         return ReducedAdjoint(self.inner.adjoint(), self.restriction)
 
-    def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        """Turn the adjoint of ``after`` into that of ``before``."""
-        self.inner.sweep_vjp(before, after, t, d_state, _inner(d_theta))
-
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Add the adjoints that ``d_mu`` causes."""
         reduced = self.restriction.expand_vjp(d_mu)
         assert reduced is not None
-        self.inner.marginals_vjp(state, reduced, d_state, _inner(d_theta))
+        self.inner.marginals_vjp(state, reduced, d_state, inner_adjoint(d_theta))
 
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
         """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
-        d_mu = self.inner.log_partition_vjp(self.restriction.select(mu), _inner(d_theta), scale)
+        d_mu = self.inner.log_partition_vjp(self.restriction.select(mu), inner_adjoint(d_theta), scale)
         _outer(d_theta).constant += scale
         return self.restriction.select_vjp(d_mu)
-
-    def change(self, before: np.ndarray, after: np.ndarray) -> float:
-        """Return the largest change of a message."""
-        return self.inner.change(before, after)
 
     def upper_bound(self, state: np.ndarray) -> float:
         """Return the bound of the reduced model with the constant."""
@@ -102,16 +73,15 @@ class ReducedEngine(Engine):
     ) -> None:
         """Add ``scale`` times the adjoints that :meth:`value` causes."""
         _outer(d_theta).constant += scale
-        self.inner.value_vjp(state, self.restriction.select(mu), d_state, _inner(d_theta), scale)
+        self.inner.value_vjp(state, self.restriction.select(mu), d_state, inner_adjoint(d_theta), scale)
 
 
-class ReducedAdjoint(Adjoint):
+class ReducedAdjoint(WrappedAdjoint):
     """The collector of the engine inside, and the adjoint of the constant that the fixed labels add to log Z."""
 
     def __init__(self, inner: Adjoint, restriction: Restriction) -> None:
-        self.inner, self.restriction = inner, restriction
-        self.parameters = inner.parameters
-        self.constant = 0.0
+        super().__init__(inner)
+        self.restriction, self.constant = restriction, 0.0
 
     def potentials(self, graph: Graph) -> Potentials:
         """Return d_theta as potentials."""
@@ -122,7 +92,3 @@ class ReducedAdjoint(Adjoint):
 def _outer(d_theta: Adjoint) -> ReducedAdjoint:
     assert isinstance(d_theta, ReducedAdjoint)
     return d_theta
-
-
-def _inner(d_theta: Adjoint) -> Adjoint:
-    return _outer(d_theta).inner

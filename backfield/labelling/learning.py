@@ -25,7 +25,7 @@ from backfield.inference.conditioned import beliefs_given
 from backfield.labelling.field import INFERENCE, Field, method
 from backfield.labelling.material import WIDE, Material, Window
 from backfield.labelling.strokes import HIDDEN
-from backfield.oracles import Linear
+from backfield.oracles import Linear, OracleTask
 from backfield.oracles.linear import LinearFunction
 
 FOLDS = 6
@@ -147,9 +147,8 @@ class Learner:
         key = (-1 if fold is None else fold, *rows.known.tolist())
         kept = rows.without(fold)
         x, y = rows.features[kept], rows.labels[kept]
-        count = len(rows.known)
         oracle = Linear(l2=L2, max_iter=60, tol=1e-4)
-        found = oracle.fit(x, y, self._bias(x, rows.known), n_classes=count, start=self._last.get(key))
+        found = oracle.fit(OracleTask(x, y, self._bias(x, rows.known), start=self._last.get(key)))
         self._last[key] = found
         weights = found.weights.T.copy()
         prior = self._prior_weights(rows.known)

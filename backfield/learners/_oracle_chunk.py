@@ -135,7 +135,7 @@ class _Rows:
     """The rows of one term in all examples of a chunk."""
 
     def __init__(self, term: Term, examples: list[Example], limit: float, share: float) -> None:
-        parts = [(k, getattr(example, term.kind)[term.place]) for k, example in enumerate(examples)]
+        parts = [(k, example.of(term.kind)[term.place]) for k, example in enumerate(examples)]
         self.parts: list[tuple[int, slice, np.ndarray]] = []  # example, its rows here, their entries in its flat tables
         self.index: list[tuple[int, Any]] = []  # example, its variables or factors
         _check_size([rows.features for _, rows in parts if rows is not None], term.oracle, limit, share)
@@ -154,9 +154,9 @@ class _Rows:
         self.weight = np.concatenate([np.empty(0), *weight])
         self.features = np.concatenate(features) if features else np.empty((0, 0))
         if features:  # the examples' rows become views of the stack: nothing is held twice
-            for k, rows_, _ in self.parts:
-                own = getattr(examples[k], term.kind)
-                own[term.place] = Rows(own[term.place].index, self.features[rows_])
+            for (k, rows_, _), (_, index) in zip(self.parts, self.index, strict=True):
+                own = examples[k].of(term.kind)
+                own[term.place] = Rows(index, self.features[rows_])
 
     def gather(self, n_classes: int, flat: Callable[[int], np.ndarray]) -> np.ndarray:
         """Return the rows (N, K) of a quantity given as flat tables of each example."""

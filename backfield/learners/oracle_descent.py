@@ -30,7 +30,7 @@ from backfield.errors import InputError
 from backfield.learners._checkpoint import check_state
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
 from backfield.learners.base import Ending, Learner, Restored, Run, number, whole
-from backfield.oracles import OracleFunction, checked_fit, objective
+from backfield.oracles import OracleFunction, OracleTask, checked_fit, objective
 from backfield.registry import get
 from backfield.training.examples import Rows
 from backfield.training.execution.resident import Here, Resident, There
@@ -176,17 +176,17 @@ class _Sums:
 
     def mean_squares(self) -> np.ndarray:
         """Return the weighted mean of the square of each feature."""
-        total: np.ndarray = self.parts.ask("squares", operator.add, self.term)
+        total: np.ndarray = self.parts.ask(Chunk.squares, operator.add, self.term)
         return total / self.weight
 
     def linear_gradient(self, w: np.ndarray, n_features: int) -> tuple[float, np.ndarray]:
         """Return the mean loss of f = W x and its gradient."""
-        total: Gradient = self.parts.ask("gradient", Gradient.plus, self.term, w, n_features)
+        total: Gradient = self.parts.ask(Chunk.gradient, Gradient.plus, self.term, w, n_features)
         return total.value / self.weight, total.d_w / self.weight
 
     def loss(self, function: OracleFunction | None) -> float:
         """Return the mean loss of a function, None for f = 0."""
-        return float(self.parts.ask("loss", operator.add, self.term, function)) / self.weight
+        return float(self.parts.ask(Chunk.loss, operator.add, self.term, function)) / self.weight
 
 
 @dataclass
@@ -214,7 +214,7 @@ class _Descent:
         self.parts: Resident = (
             Here(problem, Chunk, plan, n_chunks) if problem.shared is None else There(problem.shared, Chunk, plan, n_chunks)
         )
-        size: Size = self.parts.ask("size", Size.plus)
+        size: Size = self.parts.ask(Chunk.size, Size.plus)
         self.labelled, self.weight = max(1, size.labelled), size.weight
         self.n_rows: list[np.ndarray] = size.rows  # of each chunk, for each term
         self.stacks = {t: _Stack(problem, term, self.n_features[t]) for t, term in enumerate(self.terms) if not term.sums}
@@ -239,12 +239,12 @@ class _Descent:
     def start(self) -> None:
         """Start from f = 0."""
         self.take((None,) * len(self.terms))
-        self.parts.move("begin", operator.add, None)
+        self.parts.move(Chunk.begin, operator.add, None)
         self._advance([], Step(passes=True, looks=False, then=self.kinds[0]))
 
     def state(self) -> DescentState:
         """Return what has to be kept to go on."""
-        kept = self.parts.later("kept", operator.add)
+        kept = self.parts.later(Chunk.kept, operator.add)
         return DescentState(self.round, self.value, self.functions, self.best, kept)
 
     def restore(self, run: Run, arrays: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
@@ -256,7 +256,7 @@ class _Descent:
         kept = [
             (arrays[f"messages.{k}"], arrays[f"plain.{k}"], arrays.get(f"target.{k}")) for k in range(self.bounds[-1][1])
         ]
-        self.parts.move("begin", operator.add, [kept[first:last] for first, last in self.bounds])
+        self.parts.move(Chunk.begin, operator.add, [kept[first:last] for first, last in self.bounds])
         for t, stack in self.stacks.items():
             function = self.energies[t].function
             if function is not None and len(stack.features):
@@ -313,7 +313,7 @@ class _Descent:
                 {t: self.stacks[t].scores[end[t] - rows[t] : end[t]] for t in gathered}
                 for rows, end in zip(self.n_rows, ends, strict=True)
             ]
-        tally: Tally = self.parts.move("advance", Tally.plus, scores, functions, step)
+        tally: Tally = self.parts.move(Chunk.advance, Tally.plus, scores, functions, step)
         self.value = tally.value / self.labelled
         return tally.wrong
 
@@ -328,8 +328,8 @@ class _Descent:
 
     def _fit_rows(self, t: int, seed: int) -> tuple[bool, int]:
         """Fit a function to all rows of a term."""
-        term, energy, stack = self.terms[t], self.energies[t], self.stacks[t]
-        parts: list[Gathered] = self.parts.ask("gathered", operator.add, t)
+        energy, stack = self.energies[t], self.stacks[t]
+        parts: list[Gathered] = self.parts.ask(Chunk.gathered, operator.add, t)
         bias, target, soft = (np.concatenate(each) for each in zip(*parts, strict=True))
         labels: np.ndarray = target if soft.any() else target.argmax(axis=1)
         use: Any = slice(None)
@@ -338,10 +338,9 @@ class _Descent:
         left = int(soft.sum()) if not isinstance(use, slice) else 0
         # The oracle's rows weigh what the example weighs.
         start = energy.function
-        fit = checked_fit(
-            energy.oracle, stack.features[use], labels[use], bias[use], stack.weight[use], n_classes=term.n_classes,
-            start=start, start_scores=None if start is None else stack.scores[use], seed=seed, n_jobs=self.problem.n_jobs,
-        )  # fmt: skip
+        rows = stack.features[use], labels[use], bias[use], stack.weight[use]
+        task = OracleTask(*rows, start=start, seed=seed, n_jobs=self.problem.n_jobs)
+        fit = checked_fit(energy.oracle, task, start_scores=None if start is None else stack.scores[use])
         scores, loss, before = fit.scores, fit.loss, fit.loss_before
         if left:
             scores = fit.function.scores(stack.features)

@@ -10,13 +10,13 @@ from backfield.objectives.expectation import MaximumMarginal as MaximumMarginal
 from backfield.objectives.expectation import PseudoMarginal as PseudoMarginal
 from backfield.objectives.expectation import SaddlePoint as SaddlePoint
 from backfield.objectives.marginal import Marginal as Marginal
+from backfield.objectives.marginal import get_objective as get_objective
+from backfield.objectives.marginal import jgmt_alias as jgmt_alias
+from backfield.objectives.marginal import make_setting as make_setting
+from backfield.objectives.marginal import named_setting as named_setting
 from backfield.objectives.marginal_perturb_and_map import MarginalPerturbAndMap as MarginalPerturbAndMap
 from backfield.objectives.max_margin import MaxMargin as MaxMargin
 from backfield.objectives.max_margin import SmoothedMaxMargin as SmoothedMaxMargin
-from backfield.objectives.names import get_objective as get_objective
-from backfield.objectives.names import jgmt_alias as jgmt_alias
-from backfield.objectives.names import make_setting as make_setting
-from backfield.objectives.names import named_setting as named_setting
 from backfield.objectives.perturb_and_map import PerturbAndMapLikelihood as PerturbAndMapLikelihood
 from backfield.objectives.piecewise import Piecewise as Piecewise
 from backfield.objectives.pseudolikelihood import Pseudolikelihood as Pseudolikelihood

@@ -1,4 +1,7 @@
-"""Marginal-based learning ([D13] §4.2): a loss on the marginals that inference computes, differentiated through it."""
+"""Marginal-based learning ([D13] §4.2): a loss on the marginals that inference computes, differentiated through it.
+
+``loss=`` takes objectives and losses alike, and names of JGMT (``objectives.names``): :func:`get_objective`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,16 @@ from backfield.gradients.base import with_tables
 from backfield.gradients.truncated import Tape
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Evidence
-from backfield.inference.base import IterativeInference
+from backfield.inference.base import ExactInference, IterativeInference
 from backfield.inference.conditioned import Conditioned
 from backfield.inference.message_passing.families import MessagePassing
 from backfield.losses import Loss
 from backfield.objectives.base import Objective, Seen, Setting, Target, count_wrong_marginals
+from backfield.objectives.names import Alias, jgmt_meaning
+from backfield.registry import find_room, get, has, parse
+
+#: Where ``loss=`` is looked for.
+ROOMS = ("losses", "objectives")
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,3 +131,54 @@ class Marginal(Objective):
 def strategy(setting: Setting) -> Gradient:
     """Return the gradient strategy: the one asked for, else truncated."""
     return setting.gradient if setting.gradient is not None else Truncated(setting.memory)
+
+
+def get_objective(loss: object) -> Objective:
+    """Return the objective of a loss or objective, given as a part or its spec: ``loss=`` takes both."""
+    if isinstance(loss, Objective):
+        return loss
+    if isinstance(loss, Loss):
+        return Marginal(loss)
+    alias = jgmt_alias(loss)
+    if alias is not None:
+        return get_objective(alias.loss)
+    if not isinstance(loss, str):
+        return Marginal(get("losses", loss))
+    room = find_room(parse(loss)[0], ROOMS)
+    return get(room, loss) if room == "objectives" else Marginal(get(room, loss))
+
+
+def named_setting(loss: Any, inference: Any, gradient: Any) -> tuple[Any, Any]:
+    """Return inference and gradient, which a loss with a name of JGMT brings along."""
+    alias = jgmt_alias(loss)
+    if alias is None:
+        return inference, gradient
+    if inference is not None or gradient is not None:
+        raise InputError(
+            f"{loss!r} names inference and gradient, too: leave inference= and gradient= out, or write loss={alias.loss!r}, "
+            f"inference={alias.inference!r}, gradient={alias.gradient!r} and change that."
+        )
+    return alias.inference, alias.gradient
+
+
+def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int = 0) -> Setting:
+    """Check which inference and gradient an objective goes through."""
+    method = get("inference", inference) if inference is not None and objective.needs_inference else None
+    strategy, direct = None, isinstance(gradient, str) and gradient == "direct"
+    if gradient is not None and not direct:
+        strategy = get("gradients", gradient)
+    if direct and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
+        raise InputError(
+            f"gradient='direct' is for objectives that compute their own gradient and for exact inference; {objective.name} "
+            "through iterations needs 'truncated', 'backpropagation', 'implicit' or 'perturbation'."
+        )
+    setting = Setting(method, strategy, seed)
+    objective.check(setting)
+    return setting
+
+
+def jgmt_alias(loss: object) -> Alias | None:
+    """Return the meaning of a name of JGMT; None of a part or its spec, which are looked for first."""
+    if not isinstance(loss, str) or any(has(room, loss.partition("(")[0].strip()) for room in ROOMS):
+        return None
+    return jgmt_meaning(loss)

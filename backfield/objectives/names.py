@@ -1,6 +1,4 @@
-"""What ``loss=``, ``inference=`` and ``gradient=`` say: parts, specs, and the names of JGMT.
-
-Those are loss names of the Matlab toolbox of [D13], which say loss, gradient and inference at once:
+"""Names of JGMT, the Matlab toolbox of [D13], in the place of a loss: they say loss, gradient and inference at once.
 
     trunc_LOSS_METHOD_SWEEPS    truncated fitting         trunc_cl_trw_5      trunc_em_trw_10
     pert_LOSS_METHOD_TOL        perturbation              pert_ul_trw_1e5     pert/4_ul_trw_1e-5   (4-sided)
@@ -15,14 +13,9 @@ LOSS is ul, cl (univariate, clique logistic), uquad, cquad (quadratic) or, after
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backfield.errors import InputError
-from backfield.inference.base import ExactInference
-from backfield.losses import Loss
-from backfield.objectives.base import Objective, Setting
-from backfield.objectives.marginal import Marginal
-from backfield.registry import find_room, get, parse
 
 LOSSES = {
     "ul": "univariate_logistic",
@@ -44,55 +37,11 @@ class Alias(NamedTuple):
     gradient: str | None
 
 
-def get_objective(loss: object) -> Objective:
-    """Return the objective of a loss or objective, given as a part or its spec: ``loss=`` takes both."""
-    if isinstance(loss, Objective):
-        return loss
-    if isinstance(loss, Loss):
-        return Marginal(loss)
-    alias = jgmt_alias(loss)
-    if alias is not None:
-        return get_objective(alias.loss)
-    if not isinstance(loss, str):
-        return Marginal(get("losses", loss))
-    room = find_room(parse(loss)[0], ("losses", "objectives"))
-    return get(room, loss) if room == "objectives" else Marginal(get(room, loss))
-
-
-def named_setting(loss: Any, inference: Any, gradient: Any) -> tuple[Any, Any]:
-    """Return inference and gradient, which a loss with a name of JGMT brings along."""
-    alias = jgmt_alias(loss)
-    if alias is None:
-        return inference, gradient
-    if inference is not None or gradient is not None:
-        raise InputError(
-            f"{loss!r} names inference and gradient, too: leave inference= and gradient= out, or write loss={alias.loss!r}, "
-            f"inference={alias.inference!r}, gradient={alias.gradient!r} and change that."
-        )
-    return alias.inference, alias.gradient
-
-
-def make_setting(objective: Objective, inference: Any, gradient: Any, seed: int = 0) -> Setting:
-    """Check which inference and gradient an objective goes through."""
-    method = get("inference", inference) if inference is not None and objective.needs_inference else None
-    strategy, direct = None, isinstance(gradient, str) and gradient == "direct"
-    if gradient is not None and not direct:
-        strategy = get("gradients", gradient)
-    if direct and isinstance(objective, Marginal) and not isinstance(method, ExactInference):
-        raise InputError(
-            f"gradient='direct' is for objectives that compute their own gradient and for exact inference; {objective.name} "
-            "through iterations needs 'truncated', 'backpropagation', 'implicit' or 'perturbation'."
-        )
-    setting = Setting(method, strategy, seed)
-    objective.check(setting)
-    return setting
-
-
-def jgmt_alias(loss: object) -> Alias | None:
+def jgmt_meaning(loss: str) -> Alias | None:
     """Return the meaning of a JGMT name; None where it is none, InputError where it is a wrong one."""
-    if isinstance(loss, str) and loss == "pseudo":  # "piecewise" has the same name here
+    if loss == "pseudo":  # "piecewise" has the same name here
         return Alias("pseudolikelihood", None, None)
-    if not isinstance(loss, str) or not _KIND.match(loss):
+    if not _KIND.match(loss):
         return None
     kind, *rest = loss.split("_")
     name = "em" if kind == "em" else rest.pop(0) if rest else ""

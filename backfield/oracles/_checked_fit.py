@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.oracles._softmax import BiasedLogistic
-from backfield.oracles.base import Oracle, OracleFunction, shown
+from backfield.oracles.base import Oracle, OracleFunction, OracleTask, shown
 
 
 class Fit(NamedTuple):
@@ -20,24 +20,12 @@ class Fit(NamedTuple):
     loss_before: float
 
 
-def checked_fit(
-    oracle: Oracle,
-    features: np.ndarray,
-    labels: np.ndarray,
-    bias: np.ndarray,
-    weight: np.ndarray | None = None,
-    *,
-    n_classes: int,
-    start: Any = None,
-    start_scores: np.ndarray | None = None,
-    seed: int = 0,
-    n_jobs: int = 1,
-) -> Fit:
+def checked_fit(oracle: Oracle, task: OracleTask, start_scores: np.ndarray | None = None) -> Fit:
     """Call ``oracle.fit``; raise ``InputError`` where the rows cannot be used or the oracle returns what it must not.
 
     An oracle is said to ignore the bias if either rule holds:
 
-    - the biased loss rises by more than a quarter (and 0.01) over that of ``start`` (of f = 0 without one), while the
+    - the biased loss rises by more than a quarter (and 0.01) over that of ``task.start`` (of f = 0 without one), while the
       loss without the bias falls. A step that is only too long makes both rise;
     - at the first fit (without ``start``), f does not answer to a bias: up to 1000 of the rows are fitted three times,
       with the bias +10 for class 0 on half of the rows, with -10, and with +10 again. The first two functions must
@@ -47,22 +35,21 @@ def checked_fit(
     Parameters
     ----------
     start_scores : (N, K) floats, optional
-        ``start.scores(features)``, if known.
+        ``task.start.scores(task.features)``, if known.
     """
     name = _name(oracle)
-    features, labels, bias, weight = _checked_rows(oracle, features, labels, bias, weight, n_classes)
-    problem = BiasedLogistic.of(labels, bias, weight)
-    if start is None:
-        start_scores = np.zeros(bias.shape)
+    task = _checked_task(oracle, task)
+    problem = task.problem()
+    if task.start is None:
+        start_scores = np.zeros(task.bias.shape)
     elif start_scores is None:
-        start_scores = _checked_scores(name, start, features, n_classes)
-    options = {"n_classes": n_classes, "seed": seed, "n_jobs": n_jobs}
-    function = oracle.fit(features, labels, bias, weight, start=start, **options)
-    scores = _checked_scores(name, function, features, n_classes)
+        start_scores = _checked_scores(name, task.start, task)
+    function = oracle.fit(task)
+    scores = _checked_scores(name, function, task)
     fit = Fit(function, scores, problem.value(scores), problem.value(start_scores))
-    _check_descent(name, fit, start_scores, labels, weight)
-    if start is None and np.any(scores):
-        _check_answer(oracle, features, labels, options)
+    _check_descent(name, fit, start_scores, task)
+    if task.start is None and np.any(scores):
+        _check_answer(oracle, task)
     return fit
 
 
@@ -70,25 +57,21 @@ def _name(oracle: Oracle) -> str:
     return f"oracle {oracle.name or type(oracle).__name__!r}"
 
 
-def _checked_rows(
-    oracle: Oracle, features: Any, labels: Any, bias: Any, weight: Any, n_classes: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the rows as contiguous arrays, or raise the one thing that is wrong with them."""
+def _checked_task(oracle: Oracle, task: OracleTask) -> OracleTask:
+    """Return the task with contiguous arrays, or raise the one thing that is wrong with them."""
     name = _name(oracle)
-    if n_classes < 2:
-        raise InputError(f"{name}: n_classes is {n_classes}; 2 or more are needed.")
-    features = np.asarray(features)
+    features, bias = np.asarray(task.features), np.asarray(task.bias)
     if features.ndim != 2 or features.dtype.kind not in "fiub" or len(features) == 0:
         raise InputError(f"{name}: features are {shown(features)}; (N, F) numbers with N >= 1 are needed.")
     features = np.ascontiguousarray(features, dtype=np.float32 if features.dtype == np.float32 else np.float64)
     _check_finite(name, "features", features)
     n = len(features)
-    bias = np.asarray(bias)
-    if bias.shape != (n, n_classes) or bias.dtype.kind not in "fiub":
-        raise InputError(f"{name}: bias is {shown(bias)}; ({n}, {n_classes}) numbers are needed.")
+    if bias.ndim != 2 or len(bias) != n or bias.shape[1] < 2 or bias.dtype.kind not in "fiub":
+        raise InputError(f"{name}: bias is {shown(bias)}; ({n}, K) numbers for K >= 2 classes are needed.")
     bias = np.ascontiguousarray(bias, dtype=np.float64)
     _check_finite(name, "bias", bias)
-    return features, _checked_labels(oracle, labels, n, n_classes), bias, _checked_weight(name, weight, n)
+    labels, weight = _checked_labels(oracle, task.labels, *bias.shape), _checked_weight(name, task.weight, n)
+    return replace(task, features=features, labels=labels, bias=bias, weight=weight)
 
 
 def _checked_labels(oracle: Oracle, labels: Any, n: int, n_classes: int) -> np.ndarray:
@@ -134,12 +117,11 @@ def _checked_weight(name: str, weight: Any, n: int) -> np.ndarray | None:
     return weight
 
 
-def _checked_scores(name: str, function: Any, features: np.ndarray, n_classes: int) -> np.ndarray:
+def _checked_scores(name: str, function: Any, task: OracleTask) -> np.ndarray:
     if not callable(getattr(function, "scores", None)):
         got = type(function).__name__
         raise InputError(f"{name} gave {got}; a function with scores(features) is needed.")
-    scores = np.asarray(function.scores(features))
-    needed = (len(features), n_classes)
+    scores, needed = np.asarray(function.scores(task.features)), task.bias.shape
     if scores.shape != needed or scores.dtype.kind not in "fiub":
         raise InputError(f"{name} returned scores that are {shown(scores)}; {needed} numbers are needed.")
     _check_finite(name, "returned scores", scores)
@@ -157,10 +139,10 @@ def _check_finite(name: str, what: str, x: np.ndarray) -> None:
         raise InputError(f"{name}: {what}[{at}] is {x[tuple(bad[0])]}; finite numbers are needed.")
 
 
-def _check_descent(name: str, fit: Fit, start_scores: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+def _check_descent(name: str, fit: Fit, start_scores: np.ndarray, task: OracleTask) -> None:
     if fit.loss <= 1.25 * fit.loss_before + 0.01:
         return
-    plain = BiasedLogistic.of(labels, np.zeros(start_scores.shape), weight)
+    plain = replace(task, bias=np.zeros(task.bias.shape)).problem()
     before, after = plain.value(start_scores), plain.value(fit.scores)
     if after < before:
         raise InputError(
@@ -169,14 +151,15 @@ def _check_descent(name: str, fit: Fit, start_scores: np.ndarray, labels: np.nda
         )
 
 
-def _check_answer(oracle: Oracle, features: np.ndarray, labels: np.ndarray, options: dict[str, Any]) -> None:
+def _check_answer(oracle: Oracle, task: OracleTask) -> None:
     """Raise if f is the same for biases of +10 and -10 of class 0; see ``checked_fit``."""
-    rows = _sample(labels)
-    x, y = features[rows], labels[rows]
-    shift = np.zeros((len(rows), options["n_classes"]))
+    rows = _sample(task.labels)
+    x = task.features[rows]
+    shift = np.zeros((len(rows), task.n_classes))
     shift[:, 0] = 10.0 * _upper_half(x)
+    few = replace(task, features=x, labels=task.labels[rows], weight=None)
     try:
-        plus, minus, again = (oracle.fit(x, y, bias, None, **options).scores(x) for bias in (shift, -shift, shift))
+        plus, minus, again = (oracle.fit(replace(few, bias=bias)).scores(x) for bias in (shift, -shift, shift))
     except Exception:  # The oracle has fitted all rows; that it cannot fit a few of them proves nothing.
         return
     answer, noise = np.abs(plus - minus).max(), np.abs(plus - again).max()

@@ -9,6 +9,7 @@ The bias b_k carries the margin and the messages into a factor (eq. 14); f must 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -22,6 +23,8 @@ class OracleFunction:
     """A fitted f: features -> one score for each class, and what is needed to save it without running code."""
 
     n_classes: int
+    #: Columns of the features; None where they do not matter.
+    n_features: int | None = None
 
     def scores(self, features: np.ndarray) -> np.ndarray:
         """Return f(x, y) as (N, K) for ``features`` (N, F), without any bias."""
@@ -39,6 +42,48 @@ class OracleFunction:
     def from_arrays(cls, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Self:
         """Make the function again from ``arrays()`` and ``meta()``."""
         raise InputError(f"{cls.__name__} cannot be loaded: it has no arrays(), meta() and from_arrays().")
+
+
+@dataclass(frozen=True, eq=False)
+class OracleTask:
+    """What an oracle is given: rows, the place to go on from, and how to work.
+
+    Attributes
+    ----------
+    features : (N, F) floats
+    labels : (N,) ints, or (N, K) target probabilities where ``supports_soft_targets``
+    bias : (N, K) floats
+        Added to the scores in the objective; no part of the function.
+    weight : (N,) floats >= 0, optional
+    start : OracleFunction, optional
+        What this oracle returned before.
+    seed : int
+        Same seed and rows, same function.
+    n_jobs : int
+        Threads.
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    bias: np.ndarray
+    weight: np.ndarray | None = None
+    start: Any = None
+    seed: int = 0
+    n_jobs: int = 1
+
+    @property
+    def n_classes(self) -> int:
+        """K; a class need not occur among the labels."""
+        return self.bias.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return self.features.shape[1]
+
+    def problem(self) -> BiasedLogistic:
+        """Return the biased logistic loss of the rows."""
+        return BiasedLogistic.of(self.labels, self.bias, self.weight)
 
 
 class Sums(Protocol):
@@ -71,36 +116,8 @@ class Oracle(Component):
     #: The class of the functions that ``fit`` returns; model files are read through its ``from_arrays``.
     function_class: ClassVar[type[OracleFunction]] = OracleFunction
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        bias: np.ndarray,
-        weight: np.ndarray | None = None,
-        *,
-        n_classes: int,
-        start: Any = None,
-        seed: int = 0,
-        n_jobs: int = 1,
-    ) -> OracleFunction:
-        """Return a function that makes the biased logistic objective of the rows large.
-
-        Parameters
-        ----------
-        features : (N, F) floats
-        labels : (N,) ints, or (N, K) target probabilities where ``supports_soft_targets``
-        bias : (N, K) floats
-            Added to the scores in the objective; no part of the function.
-        weight : (N,) floats >= 0, optional
-        n_classes : int
-            K; a class need not occur among the labels.
-        start : OracleFunction, optional
-            What this oracle returned before: the place to go on from.
-        seed : int
-            Same seed and arguments, same function.
-        n_jobs : int
-            Threads.
-        """
+    def fit(self, task: OracleTask) -> OracleFunction:
+        """Return a function that makes the biased logistic objective of the rows large."""
         raise NotImplementedError
 
     def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> OracleFunction:
@@ -132,10 +149,9 @@ def check_start(name: str, start: Any, kind: type[OracleFunction], n_classes: in
         return
     if not isinstance(start, kind):
         raise InputError(f"{name}: start is a {type(start).__name__}; it goes on from a {kind.__name__} only.")
-    columns = getattr(start, "n_features", None)
-    if start.n_classes != n_classes or columns != n_features:
+    if start.n_classes != n_classes or start.n_features != n_features:
         raise InputError(
-            f"{name}: start has {columns} features and {start.n_classes} classes, "
+            f"{name}: start has {start.n_features} features and {start.n_classes} classes, "
             f"the rows have {n_features} and {n_classes}."
         )
 

@@ -33,6 +33,7 @@ from backfield.oracles._trees import Trees, read_trees, write_trees
 from backfield.oracles.base import (
     Oracle,
     OracleFunction,
+    OracleTask,
     check_columns,
     check_parameter,
     check_start,
@@ -46,6 +47,8 @@ KEPT_ROWS, KEPT_NUMBERS = 256, 1 << 24
 
 class BoostedTreesFunction(OracleFunction):
     """A sum of trees for each class; with two classes one sum m, and f = (-m/2, m/2)."""
+
+    n_features: int
 
     def __init__(self, trees: Trees, n_classes: int, n_features: int) -> None:
         self.trees = trees
@@ -150,27 +153,17 @@ class BoostedTrees(Oracle, name="boosted_trees"):
             check_parameter("boosted_trees", key, getattr(self, key), low, high)
         check_parameter("boosted_trees", "l2", self.l2, 0)
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        bias: np.ndarray,
-        weight: np.ndarray | None = None,
-        *,
-        n_classes: int,
-        start: Any = None,
-        seed: int = 0,
-        n_jobs: int = 1,
-    ) -> BoostedTreesFunction:
+    def fit(self, task: OracleTask) -> BoostedTreesFunction:
         """Return the trees of ``start`` and those of ``n_rounds`` more rounds."""
-        if features.shape[1] == 0:
+        start, n_classes = task.start, task.n_classes
+        if task.n_features == 0:
             raise InputError("boosted_trees: the rows have no features; one at least is needed.")
-        check_start("boosted_trees", start, BoostedTreesFunction, n_classes, features.shape[1])
-        features, problem = _contiguous(features), BiasedLogistic.of(labels, bias, weight)
+        check_start("boosted_trees", start, BoostedTreesFunction, n_classes, task.n_features)
+        features, problem = _contiguous(task.features), task.problem()
         trees = Trees.empty() if start is None else start.trees
         sums = np.zeros((len(features), _per_round(n_classes))) if start is None else start.sums(features).copy()
-        grower = _Grower(self, features, n_classes, start, mixed_seed(seed, trees.n_trees), n_jobs)
-        with threads(n_jobs) as pool:
+        grower = _Grower(self, replace(task, features=features, seed=mixed_seed(task.seed, trees.n_trees)))
+        with threads(task.n_jobs) as pool:
             for _ in range(self.n_rounds):
                 scores = _spread(sums, n_classes)
                 grown = grower.round(problem, scores)
@@ -191,30 +184,30 @@ class BoostedTrees(Oracle, name="boosted_trees"):
 class _Grower:
     """LightGBM's part: the shapes of the trees of one round after another."""
 
-    def __init__(self, part: BoostedTrees, features: np.ndarray, n_classes: int, start: Any, seed: int, n_jobs: int) -> None:
+    def __init__(self, part: BoostedTrees, task: OracleTask) -> None:
         lightgbm = require("lightgbm", "boost", "boosted_trees")
-        n = len(features)
+        n, start = len(task.features), task.start
         self.n_rounds = 0
-        self.n_features = features.shape[1]
-        self.digest = _digest(features)
+        self.n_features = task.n_features
+        self.digest = _digest(task.features)
         params: dict[str, Any] = {"max_bin": part.max_bin, "feature_pre_filter": False}
-        params |= {"verbosity": -1, "num_threads": n_jobs}
+        params |= {"verbosity": -1, "num_threads": task.n_jobs}
         key = (self.digest, part.max_bin)
         if start is not None and start._binned is not None and start._binned[0] == key:
             self.binned = start._binned
         else:
-            dataset = lightgbm.Dataset(features, label=np.zeros(n), params=dict(params))
+            dataset = lightgbm.Dataset(task.features, label=np.zeros(n), params=dict(params))
             self.binned = (key, dataset.construct())
         params |= {
             "objective": "none",
-            "num_class": _per_round(n_classes),
+            "num_class": _per_round(task.n_classes),
             "num_leaves": part.max_leaves,
             "min_data_in_leaf": max(1, math.ceil(part.min_fraction * part.subsample * n)),
             "min_sum_hessian_in_leaf": 0.0,
             "learning_rate": 1.0,
             "bagging_fraction": part.subsample,
             "bagging_freq": int(part.subsample < 1 and part.subsample * n >= 10),
-            "bagging_seed": seed,
+            "bagging_seed": task.seed,
             "deterministic": True,
             "force_row_wise": True,
         }

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.oracles._softmax import BiasedLogistic, RowSums, threads
-from backfield.oracles.base import Oracle, OracleFunction, Sums, check_parameter, check_start
+from backfield.oracles._softmax import RowSums, threads
+from backfield.oracles.base import Oracle, OracleFunction, OracleTask, Sums, check_parameter, check_start
 from backfield.oracles.linear import fit_weights
 
 
@@ -56,22 +56,11 @@ class Constant(Oracle, name="constant"):
     def __post_init__(self) -> None:
         check_parameter("constant", "l2", self.l2, 0)
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        bias: np.ndarray,
-        weight: np.ndarray | None = None,
-        *,
-        n_classes: int,
-        start: Any = None,
-        seed: int = 0,
-        n_jobs: int = 1,
-    ) -> ConstantFunction:
+    def fit(self, task: OracleTask) -> ConstantFunction:
         """Return the best constants."""
-        with threads(n_jobs) as pool:
-            rows = RowSums(np.empty((len(features), 0)), BiasedLogistic.of(labels, bias, weight), pool)
-            return self.fit_sums(rows, n_classes=n_classes, start=start)
+        with threads(task.n_jobs) as pool:
+            rows = RowSums(np.empty((len(task.features), 0)), task.problem(), pool)
+            return self.fit_sums(rows, n_classes=task.n_classes, start=task.start)
 
     def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> ConstantFunction:
         """Return the best constants."""

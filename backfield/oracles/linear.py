@@ -15,12 +15,14 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.kernels.compile import kernel
-from backfield.oracles._softmax import BiasedLogistic, RowSums, threads
-from backfield.oracles.base import Oracle, OracleFunction, Sums, check_columns, check_parameter, check_start
+from backfield.oracles._softmax import RowSums, threads
+from backfield.oracles.base import Oracle, OracleFunction, OracleTask, Sums, check_columns, check_parameter, check_start
 
 
 class LinearFunction(OracleFunction):
     """f(x, y) = (W x)_y, with the intercept, if any, in the last column of W."""
+
+    n_features: int
 
     def __init__(self, weights: np.ndarray, n_features: int) -> None:
         self.weights = weights
@@ -81,22 +83,11 @@ class Linear(Oracle, name="linear"):
         check_parameter("linear", "max_iter", self.max_iter, 1, whole=True)
         check_parameter("linear", "tol", self.tol, 0)
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        bias: np.ndarray,
-        weight: np.ndarray | None = None,
-        *,
-        n_classes: int,
-        start: Any = None,
-        seed: int = 0,
-        n_jobs: int = 1,
-    ) -> LinearFunction:
+    def fit(self, task: OracleTask) -> LinearFunction:
         """Return the best weights, starting at those of ``start``."""
-        with threads(n_jobs) as pool:
-            rows = RowSums(_floats(features), BiasedLogistic.of(labels, bias, weight), pool)
-            return self.fit_sums(rows, n_classes=n_classes, start=start)
+        with threads(task.n_jobs) as pool:
+            rows = RowSums(_floats(task.features), task.problem(), pool)
+            return self.fit_sums(rows, n_classes=task.n_classes, start=task.start)
 
     def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> LinearFunction:
         """Return the best weights, starting at those of ``start``."""

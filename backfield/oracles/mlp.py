@@ -24,6 +24,7 @@ from backfield.kernels.vector_math import vector_exp
 from backfield.oracles.base import (
     Oracle,
     OracleFunction,
+    OracleTask,
     check_columns,
     check_parameter,
     check_start,
@@ -53,6 +54,8 @@ class Layers(NamedTuple):
 
 class MlpFunction(OracleFunction):
     """A fitted network, and the number of epochs it has seen."""
+
+    n_features: int
 
     def __init__(self, layers: Layers, n_epochs: int = 0) -> None:
         self.layers = layers
@@ -132,41 +135,30 @@ class Mlp(Oracle, name="mlp"):
         if self.optimizer not in OPTIMIZERS:
             raise InputError(f"mlp: optimizer must be one of {', '.join(OPTIMIZERS)}; received {self.optimizer!r}.")
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        bias: np.ndarray,
-        weight: np.ndarray | None = None,
-        *,
-        n_classes: int,
-        start: Any = None,
-        seed: int = 0,
-        n_jobs: int = 1,
-    ) -> MlpFunction:
+    def fit(self, task: OracleTask) -> MlpFunction:
         """Return the network after ``n_epochs`` more epochs."""
         torch = require("torch", "torch", "mlp")
-        check_start("mlp", start, MlpFunction, n_classes, features.shape[1])
-        n_epochs = 0 if start is None else start.n_epochs
-        generator = torch.Generator().manual_seed(mixed_seed(seed, n_epochs))
-        layers = self._first(torch, features, n_classes, generator) if start is None else start.layers
-        z = ((features - layers.mean) / layers.scale).astype(np.float32)
-        target = np.array(labels, dtype=np.int64 if np.ndim(labels) == 1 else np.float32)
-        w = np.ones(len(z)) if weight is None else weight / np.mean(weight)
-        rows = [torch.from_numpy(x) for x in (z, target, np.array(bias, np.float32), np.array(w, np.float32))]
-        with _threads(torch, n_jobs if self.batch * self.hidden >= MANY else 1):
+        check_start("mlp", task.start, MlpFunction, task.n_classes, task.n_features)
+        n_epochs = 0 if task.start is None else task.start.n_epochs
+        generator = torch.Generator().manual_seed(mixed_seed(task.seed, n_epochs))
+        layers = self._first(torch, task, generator) if task.start is None else task.start.layers
+        z = ((task.features - layers.mean) / layers.scale).astype(np.float32)
+        target = np.array(task.labels, dtype=np.int64 if np.ndim(task.labels) == 1 else np.float32)
+        w = np.ones(len(z)) if task.weight is None else task.weight / np.mean(task.weight)
+        rows = [torch.from_numpy(x) for x in (z, target, np.array(task.bias, np.float32), np.array(w, np.float32))]
+        with _threads(torch, task.n_jobs if self.batch * self.hidden >= MANY else 1):
             parameters = [torch.from_numpy(x.copy()).requires_grad_() for x in layers[2:]]
             self._descend(torch, rows, parameters, generator)
         fitted = Layers(*layers[:2], *(p.detach().numpy() for p in parameters))
         return MlpFunction(fitted, n_epochs + self.n_epochs)
 
-    def _first(self, torch: Any, features: np.ndarray, n_classes: int, generator: Any) -> Layers:
+    def _first(self, torch: Any, task: OracleTask, generator: Any) -> Layers:
         """Return a network that is 0 everywhere, with random hidden units."""
-        n_features = features.shape[1]
+        features, n_classes = task.features, task.n_classes
         mean, scale = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
         varies = scale > 1e-9 * np.abs(mean)
         deviation = self.init_scale / max(1.0, float(varies.sum())) ** 0.5
-        u = deviation * torch.randn(self.hidden, n_features, generator=generator).numpy()
+        u = deviation * torch.randn(self.hidden, task.n_features, generator=generator).numpy()
         c = self.init_scale * torch.randn(self.hidden, generator=generator).numpy()
         zero = np.zeros((n_classes, self.hidden)), np.zeros(n_classes)
         arrays = mean, np.where(varies, scale, 1), u, c, *zero

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from backfield.oracles.base import Oracle, OracleFunction, Sums
+from backfield.oracles.base import Oracle, OracleFunction, OracleTask, Sums
 
 
 class ZeroFunction(OracleFunction):
@@ -38,20 +38,9 @@ class Zero(Oracle, name="zero"):
     sums: ClassVar[bool] = True
     function_class: ClassVar[type[OracleFunction]] = ZeroFunction
 
-    def fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        bias: np.ndarray,
-        weight: np.ndarray | None = None,
-        *,
-        n_classes: int,
-        start: Any = None,
-        seed: int = 0,
-        n_jobs: int = 1,
-    ) -> ZeroFunction:
+    def fit(self, task: OracleTask) -> ZeroFunction:
         """Return f = 0."""
-        return ZeroFunction(n_classes)
+        return ZeroFunction(task.n_classes)
 
     def fit_sums(self, rows: Sums, *, n_classes: int, start: Any = None) -> ZeroFunction:
         """Return f = 0."""

@@ -92,7 +92,8 @@ def imported(what: str, load: Any) -> Any:
     except InputError as error:
         raise InputError(f"{what}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise InputError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error
+        reason = ": ".join(filter(None, (type(error).__name__, str(error))))
+        raise InputError(f"{what} cannot be imported: {reason}") from error
 
 
 def _register(source: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backfield.oracles import checked_fit, objective
+from backfield.oracles import OracleTask, checked_fit, objective
 from backfield.testing.contract import GENERAL, Contract, check, close, require
 
 
@@ -43,7 +43,7 @@ def descent(oracle: Any) -> None:
     """A fit does not raise the biased loss, uses the bias, and returns (N, K) finite scores without the bias."""
     for n_classes in (2, 4):
         x, y, bias = rows(3000, n_classes=n_classes, margin=10)
-        fit = checked_fit(oracle, x, y, bias, n_classes=n_classes, seed=3)
+        fit = checked_fit(oracle, OracleTask(x, y, bias, seed=3))
         require(fit.function.n_classes == n_classes, f"n_classes={fit.function.n_classes}")
         require(fit.loss <= fit.loss_before, f"a loss of {fit.loss:.4g}, {fit.loss_before:.4g} before the fit")
         close(objective(fit.scores, y, bias), fit.loss, 1e-10, "the loss and that of the scores")
@@ -52,7 +52,7 @@ def descent(oracle: Any) -> None:
 def saving(oracle: Any) -> None:
     """A function is saved as arrays and JSON and comes back, also pickled, with the same scores."""
     x, y, bias = rows(1000)
-    fit = checked_fit(oracle, x, y, bias, n_classes=3, seed=3)
+    fit = checked_fit(oracle, OracleTask(x, y, bias, seed=3))
     arrays, meta = fit.function.arrays(), json.loads(json.dumps(fit.function.meta()))
     require(all(isinstance(a, np.ndarray) and a.dtype.kind in "fiu" for a in arrays.values()), "arrays that are no numbers")
     close(type(oracle).function_class.from_arrays(arrays, meta).scores(x), fit.scores, 0.0, "scores after loading")
@@ -62,8 +62,8 @@ def saving(oracle: Any) -> None:
 def going_on(oracle: Any) -> None:
     """A fit that goes on from ``start`` does not raise the loss and leaves the old function as it was."""
     x, y, bias = rows(3000, margin=10)
-    first = checked_fit(oracle, x, y, bias, n_classes=3)
-    second = checked_fit(oracle, x, y, bias, n_classes=3, start=first.function, seed=1)
+    first = checked_fit(oracle, OracleTask(x, y, bias))
+    second = checked_fit(oracle, OracleTask(x, y, bias, start=first.function, seed=1))
     require(second.loss <= first.loss * (1 + 1e-9), f"a loss of {second.loss:.4g} after {first.loss:.4g}")
     close(first.function.scores(x), first.scores, 0.0, "scores of the old function")
 
@@ -71,7 +71,7 @@ def going_on(oracle: Any) -> None:
 def seeds(oracle: Any) -> None:
     """The same seed and rows give the same function."""
     x, y, bias = rows(5000)
-    a, b = (oracle.fit(x, y, bias, n_classes=3, seed=5, n_jobs=1).scores(x) for _ in range(2))
+    a, b = (oracle.fit(OracleTask(x, y, bias, seed=5, n_jobs=1)).scores(x) for _ in range(2))
     close(a, b, 0.0, "scores of two fits")
 
 
@@ -79,11 +79,11 @@ def few_rows(oracle: Any) -> None:
     """A class may be missing from the labels, rows may be few, and features may not vary."""
     for n in (1, 2, 7):
         x, _, bias = rows(n)
-        fit = checked_fit(oracle, x, np.ones(n, dtype=int), bias, n_classes=3)
+        fit = checked_fit(oracle, OracleTask(x, np.ones(n, dtype=int), bias))
         require(fit.loss <= fit.loss_before + 1e-12, f"a higher loss from {n} rows")
     x, y, bias = rows(2000)
-    checked_fit(oracle, x, y, np.column_stack([bias, bias[:, 0]]), n_classes=4)
-    fit = checked_fit(oracle, np.ones((2000, 2)), y, bias, n_classes=3)
+    checked_fit(oracle, OracleTask(x, y, np.column_stack([bias, bias[:, 0]])))
+    fit = checked_fit(oracle, OracleTask(np.ones((2000, 2)), y, bias))
     close(np.ptp(fit.scores, axis=0), np.zeros(3), 0.0, "scores of equal rows and one another")
 
 
@@ -93,8 +93,8 @@ def weights(oracle: Any) -> None:
     weight = np.random.default_rng(0).integers(0, 3, 1000).astype(float)
     other_y, other_bias = y.copy(), bias.copy()
     other_y[weight == 0], other_bias[weight == 0] = 0, 100.0
-    a = oracle.fit(x, y, bias, weight, n_classes=3).scores(x)
-    b = oracle.fit(x, other_y, other_bias, weight, n_classes=3).scores(x)
+    a = oracle.fit(OracleTask(x, y, bias, weight)).scores(x)
+    b = oracle.fit(OracleTask(x, other_y, other_bias, weight)).scores(x)
     close(a, b, 1e-6, "scores")
 
 
@@ -102,16 +102,16 @@ def soft_targets(oracle: Any) -> None:
     """Where the oracle says ``supports_soft_targets``, one-hot probabilities are the same as labels."""
     if oracle.supports_soft_targets:
         x, y, bias = rows(2000)
-        soft = checked_fit(oracle, x, np.eye(3)[y], bias, n_classes=3)
-        close(soft.scores, checked_fit(oracle, x, y, bias, n_classes=3).scores, 2e-3, "scores")
+        soft = checked_fit(oracle, OracleTask(x, np.eye(3)[y], bias))
+        close(soft.scores, checked_fit(oracle, OracleTask(x, y, bias)).scores, 2e-3, "scores")
 
 
 def types(oracle: Any) -> None:
     """Features in float32 are taken, and the rows are left as they were."""
     x, y, bias = rows(1000)
     before = x.copy(), y.copy(), bias.copy()
-    checked_fit(oracle, x.astype(np.float32), y, bias, n_classes=3)
-    oracle.fit(x, y, bias, n_classes=3)
+    checked_fit(oracle, OracleTask(x.astype(np.float32), y, bias))
+    oracle.fit(OracleTask(x, y, bias))
     require(all((a == b).all() for a, b in zip(before, (x, y, bias), strict=True)), "other rows after the fit")
 
 

@@ -39,7 +39,7 @@ def choose(task: Task) -> Evaluator:
     """Return the evaluator of a task."""
     if not task.coupled:
         return Independent.of(task)
-    return (Tagger if Tagger.applies(task) else General).of(task)
+    return (Tagger if task.chains and Tagger.applies(task) else General).of(task)
 
 
 class Problem:

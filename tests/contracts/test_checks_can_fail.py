@@ -3,7 +3,7 @@
 import copy
 import functools
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -289,8 +289,8 @@ def test_a_solver_with_a_wrong_value():
 
 
 def test_an_oracle_that_ignores_the_bias():
-    def fit(self, features, labels, bias, weight=None, **options):
-        return LinearOracle.fit(self, features, labels, np.zeros_like(bias), weight, **options)
+    def fit(self, task):
+        return LinearOracle.fit(self, replace(task, bias=np.zeros_like(task.bias)))
 
     with pytest.raises(AssertionError, match=r"breaks the contract 'descent'.*bias"):
         testing.check_oracle(part(LinearOracle, fit=fit))
@@ -299,9 +299,9 @@ def test_an_oracle_that_ignores_the_bias():
 def test_an_oracle_without_a_seed():
     calls = []
 
-    def fit(self, features, labels, bias, weight=None, **options):
+    def fit(self, task):
         calls.append(1)
-        return LinearOracle.fit(self, features, labels, bias + 1e-3 * len(calls) * features[:, :1], weight, **options)
+        return LinearOracle.fit(self, replace(task, bias=task.bias + 1e-3 * len(calls) * task.features[:, :1]))
 
     with pytest.raises(AssertionError, match=r"breaks the contract '(seeds|saving|going_on|descent)'"):
         testing.check_oracle(part(LinearOracle, fit=fit))

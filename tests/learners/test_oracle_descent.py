@@ -114,14 +114,15 @@ class HardOnly(Oracle, name="test_hard_only"):
     step: float = 2.0
     wild: bool = False
 
-    def fit(self, features, labels, bias, weight=None, *, n_classes, start=None, seed=0, n_jobs=1):
-        assert labels.ndim == 1
-        values = np.zeros(n_classes) if start is None else start.values
-        if self.wild and seed % 2 and start is not None:
-            return Table(values + 30 * np.arange(n_classes))
-        p = np.exp(values + bias - (values + bias).max(axis=1, keepdims=True))
+    def fit(self, task):
+        assert task.labels.ndim == 1
+        values = np.zeros(task.n_classes) if task.start is None else task.start.values
+        if self.wild and task.seed % 2 and task.start is not None:
+            return Table(values + 30 * np.arange(task.n_classes))
+        scores = values + task.bias
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
-        return Table(values + self.step * (np.eye(n_classes)[labels] - p).mean(axis=0))
+        return Table(values + self.step * (np.eye(task.n_classes)[task.labels] - p).mean(axis=0))
 
 
 def test_rows_without_labels_are_left_out():
@@ -144,8 +145,8 @@ def test_a_fit_that_raises_the_value_is_not_taken():
 class Bad(Oracle, name="test_bad"):
     how: str = "nan"
 
-    def fit(self, features, labels, bias, weight=None, *, n_classes, start=None, seed=0, n_jobs=1):
-        values = np.log(np.bincount(labels, minlength=n_classes) + 1.0)
+    def fit(self, task):
+        values = np.log(np.bincount(task.labels, minlength=task.n_classes) + 1.0)
         if self.how == "nan":
             values[0] = np.nan
         return Table(values[:-1] if self.how == "shape" else values)

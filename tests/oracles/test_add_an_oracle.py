@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backfield.oracles import checked_fit
+from backfield.oracles import OracleTask, checked_fit
 from backfield.registry import _REGISTRY, get
 from tests.oracles.rows import rows, softmax
 
@@ -67,8 +67,8 @@ def page(monkeypatch):
 def test_the_oracle_of_the_page(page):
     x, y, bias = rows(n=500)
     oracle = get("oracles", "xgboost(n_rounds=3, max_depth=3)")
-    first = checked_fit(oracle, x, y, bias, n_classes=3)
-    second = checked_fit(oracle, x, y, bias, n_classes=3, start=first.function)
+    first = checked_fit(oracle, OracleTask(x, y, bias))
+    second = checked_fit(oracle, OracleTask(x, y, bias, start=first.function))
     assert second.loss < first.loss < first.loss_before
     again = oracle.function_class.from_arrays(second.function.arrays(), second.function.meta())
     np.testing.assert_allclose(again.scores(x), second.scores)

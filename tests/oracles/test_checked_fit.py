@@ -1,13 +1,13 @@
 """Rows that cannot be used, and oracles that do not do what they must."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from backfield import InputError
-from backfield.oracles import Linear, Oracle, OracleFunction, checked_fit
+from backfield.oracles import Linear, Oracle, OracleFunction, OracleTask, checked_fit
 from backfield.registry import get
 from tests.oracles.rows import rows
 
@@ -30,18 +30,18 @@ class Mine(Oracle, name="mine_for_tests"):
 
     way: str = "good"
 
-    def fit(self, features, labels, bias, weight=None, *, n_classes, start=None, seed=0, n_jobs=1):
-        good = Linear().fit(features, labels, bias, weight, n_classes=n_classes, start=getattr(start, "good", None))
+    def fit(self, task):
+        good = Linear().fit(replace(task, start=getattr(task.start, "good", None)))
         spoiled = {
             "good": good.scores,
-            "nan": lambda x: np.full((len(x), n_classes), np.nan),
+            "nan": lambda x: np.full((len(x), task.n_classes), np.nan),
             "shape": lambda x: good.scores(x)[:, 0],
             "text": lambda x: good.scores(x).astype(str),
             "nothing": None,
         }[self.way]
         if spoiled is None:
             return None
-        function = Given(spoiled, n_classes)
+        function = Given(spoiled, task.n_classes)
         function.good = good
         return function
 
@@ -52,17 +52,17 @@ class Plain(Oracle, name="plain_for_tests"):
 
     noise: float = 0.0
 
-    def fit(self, features, labels, bias, weight=None, *, n_classes, start=None, seed=0, n_jobs=1):
-        model = LogisticRegression().fit(features, labels, sample_weight=weight)
-        shift = self.noise * np.random.default_rng().normal(size=n_classes)
-        return Given(lambda x: model.decision_function(x) + shift, n_classes)
+    def fit(self, task):
+        model = LogisticRegression().fit(task.features, task.labels, sample_weight=task.weight)
+        shift = self.noise * np.random.default_rng().normal(size=task.n_classes)
+        return Given(lambda x: model.decision_function(x) + shift, task.n_classes)
 
 
 def test_an_oracle_of_a_user_works_through_the_registry():
-    fit = checked_fit(get("oracles", "mine_for_tests"), X, Y, B, n_classes=3)
-    reference = Linear().fit(X, Y, B, n_classes=3)
+    fit = checked_fit(get("oracles", "mine_for_tests"), OracleTask(X, Y, B))
+    reference = Linear().fit(OracleTask(X, Y, B))
     np.testing.assert_array_equal(fit.scores, reference.scores(X))
-    checked_fit(get("oracles", "mine_for_tests"), X, Y, B, n_classes=3, start=fit.function)
+    checked_fit(get("oracles", "mine_for_tests"), OracleTask(X, Y, B, start=fit.function))
     with pytest.raises(InputError, match="Given cannot be saved"):
         fit.function.arrays()
 
@@ -78,7 +78,7 @@ def test_an_oracle_of_a_user_works_through_the_registry():
 )
 def test_bad_answers_name_the_oracle(way, message):
     with pytest.raises(InputError, match=rf"oracle 'mine_for_tests'.*{message}"):
-        checked_fit(get("oracles", f"mine_for_tests(way={way!r})"), X, Y, B, n_classes=3)
+        checked_fit(get("oracles", f"mine_for_tests(way={way!r})"), OracleTask(X, Y, B))
 
 
 @pytest.mark.parametrize("margin", [0, 10])
@@ -86,23 +86,24 @@ def test_bad_answers_name_the_oracle(way, message):
 def test_an_oracle_that_ignores_the_bias_is_caught_at_once(margin, noise):
     x, y, bias = rows(n=5000, margin=margin, bias_scale=0.1)
     with pytest.raises(InputError, match="oracle 'plain_for_tests' ignores the bias"):
-        checked_fit(Plain(noise), x, y, bias, n_classes=3)
+        checked_fit(Plain(noise), OracleTask(x, y, bias))
 
 
 def test_an_oracle_that_ignores_the_bias_is_caught_by_its_loss():
     x, y, _ = rows(n=1000)
-    bias = 2 * Plain().fit(x, y, None, n_classes=3).scores(x)  # Says it already, and too loud: more of it does harm.
+    # Says it already, and too loud: more of it does harm.
+    bias = 2 * Plain().fit(OracleTask(x, y, np.zeros((1000, 3)))).scores(x)
     start = Given(lambda x: np.zeros((len(x), 3)), 3)
     with pytest.raises(InputError, match="'plain_for_tests' ignores the bias: its fit raises the biased loss"):
-        checked_fit(Plain(), x, y, bias, n_classes=3, start=start)
+        checked_fit(Plain(), OracleTask(x, y, bias, start=start))
 
 
 def test_a_step_that_is_too_long_is_no_ignored_bias():
     class Long(Mine, name="long_for_tests"):
-        def fit(self, features, labels, bias, weight=None, **options):
-            return Given(lambda x: -50 * Linear().fit(X, Y, B, n_classes=3).scores(x), 3)
+        def fit(self, task):
+            return Given(lambda x: -50 * Linear().fit(OracleTask(X, Y, B)).scores(x), 3)
 
-    fit = checked_fit(Long(), X, Y, B, n_classes=3, start=Given(lambda x: np.zeros((len(x), 3)), 3))
+    fit = checked_fit(Long(), OracleTask(X, Y, B, start=Given(lambda x: np.zeros((len(x), 3)), 3)))
     assert fit.loss > fit.loss_before
 
 
@@ -112,7 +113,8 @@ def test_a_step_that_is_too_long_is_no_ignored_bias():
         ({"features": X[:, 0]}, r"features are float64 of shape \(400,\)"),
         ({"features": X[:0]}, "N >= 1"),
         ({"features": np.where(np.arange(1200).reshape(400, 3) == 7, np.nan, X)}, r"features\[2, 1\] is nan"),
-        ({"bias": B[:, :2]}, r"bias is float64 of shape \(400, 2\); \(400, 3\)"),
+        ({"bias": B[:-1]}, r"bias is float64 of shape \(399, 3\); \(400, K\)"),
+        ({"bias": B[:, 0]}, r"bias is float64 of shape \(400,\); \(400, K\)"),
         ({"bias": np.where(np.arange(1200).reshape(400, 3) == 7, -np.inf, B)}, r"bias\[2, 1\] is -inf"),
         ({"labels": Y[:-1]}, r"labels are int64 of shape \(399,\)"),
         ({"labels": Y + 0.5}, "labels are float64"),
@@ -124,15 +126,15 @@ def test_a_step_that_is_too_long_is_no_ignored_bias():
         ({"weight": np.where(np.arange(400) == 9, -1.0, 1.0)}, r"weight\[9\] is -1"),
         ({"weight": np.where(np.arange(400) == 9, np.nan, 1.0)}, r"weight\[9\] is nan"),
         ({"weight": np.zeros(400)}, "all 400 weights are 0"),
-        ({"n_classes": 1, "bias": B[:, :1], "labels": 0 * Y}, "n_classes is 1"),
+        ({"bias": B[:, :1], "labels": 0 * Y}, r"\(400, 1\).*K >= 2 classes"),
     ],
 )
 def test_bad_rows_are_named(change, message):
-    arguments = {"features": X, "labels": Y, "bias": B, "weight": None, "n_classes": 3} | change
+    task = replace(OracleTask(X, Y, B), **change)
     with pytest.raises(InputError, match=f"oracle 'linear'.*{message}"):
-        checked_fit(Linear(), **arguments)
+        checked_fit(Linear(), task)
 
 
 def test_soft_targets_need_an_oracle_that_takes_them():
     with pytest.raises(InputError, match="oracle 'mine_for_tests' takes labels only"):
-        checked_fit(Mine(), X, np.eye(3)[Y], B, n_classes=3)
+        checked_fit(Mine(), OracleTask(X, np.eye(3)[Y], B))

@@ -138,7 +138,7 @@ except bf.InputError as error:
 """
     out = python(code, PYTHONPATH=f"{ROOT}{os.pathsep}{site}").splitlines()
     assert out[0] == "False"
-    assert out[1] == "the plugin parts of the installed package toy cannot be imported: RuntimeError: "
+    assert out[1] == "the plugin parts of the installed package toy cannot be imported: RuntimeError"
 
 
 def unpickled(data):

@@ -12,7 +12,8 @@ from backfield.inference.message_passing import tree_reweighted
 from backfield.inference.message_passing.tree_reweighted import counting_numbers, from_trees
 from backfield.losses.logistic import UnivariateLogistic
 from backfield.structures.constraints import Forbidden
-from backfield.training.evaluators import General, runs
+from backfield.training import merging
+from backfield.training.evaluators import General
 from backfield.training.problem import Problem
 
 INFERENCE = "tree_reweighted(n_iter=3)"
@@ -232,19 +233,19 @@ def test_runs_are_of_bounded_size_and_kept_within_a_budget(monkeypatch):
     whole = problem_of(X, Y)
     assert len(list(whole.evaluator.labelled(np.arange(30)))) == 1
     value = whole.value_and_gradient(np.zeros(whole.n_weights)).value
-    monkeypatch.setattr(runs, "MOST", 300)
-    monkeypatch.setattr(runs, "KEPT", 1000)
+    monkeypatch.setattr(merging, "MOST", 300)
+    monkeypatch.setattr(merging, "KEPT", 1000)
     bounded = problem_of(X, Y)
     found = list(bounded.evaluator.labelled(np.arange(30)))
     assert len(found) > 3 and bounded.evaluator.runs.n_bytes <= 1000
     for run in found:
-        sizes = [runs.work(bounded.task.examples[k].graph) for k in run.numbers]
+        sizes = [merging.work(bounded.task.examples[k].graph) for k in run.numbers]
         assert len(sizes) == 1 or sum(sizes) <= 300
     assert bounded.value_and_gradient(np.zeros(whole.n_weights)).value == pytest.approx(value, rel=1e-12)
 
 
 def test_the_same_bytes_for_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(runs, "LEAST", 200)
+    monkeypatch.setattr(merging, "LEAST", 200)
     X, Y = graphs(np.random.default_rng(12), n=60)
     settings = {"inference": INFERENCE, "learner": "lbfgs(max_iter=4)"}
     one, three = (bf.GraphCRF(n_jobs=n, **settings).fit(X, Y).weights_ for n in (1, 3))

@@ -1,6 +1,6 @@
 """What an evaluator is, w -> the sum of values and gradients over a chunk of the examples of a task; and the two that are.
 
-A chunk is few calls: its examples are merged into runs (``evaluators.runs``) where the objective is ``separable``. An
+A chunk is few calls: its examples are merged into runs (``training.merging``) where the objective is ``separable``. An
 evaluator is sent to the workers of a cluster with its task, without the examples that are in memory here.
 """
 
@@ -21,9 +21,8 @@ from backfield.graph import Graph, Potentials, Tied
 from backfield.losses.base import unary_entries
 from backfield.objectives import Objective, Seen, Setting, evaluate
 from backfield.objectives.base import argmax_labels, pieces
-from backfield.training.evaluators.runs import Run, Runs, alone
 from backfield.training.examples import Example
-from backfield.training.merging import work
+from backfield.training.merging import Run, Runs, alone, work
 from backfield.training.weights import WeightLayout
 
 #: Of complex differentiation: so small that its square is nothing.

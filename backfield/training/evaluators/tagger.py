@@ -46,12 +46,12 @@ class Tagger(General):
 
     @classmethod
     def applies(cls, task: Task) -> bool:
-        """Where all labels are known, weights are those of pairs of features and labels, and inference is exact."""
+        """Of chains: where all labels are known, weights are of pairs of features and labels, and inference is exact."""
         layout, setting = task.layout, task.setting
         linear = len(layout.unary) == 1 and isinstance(layout.unary[0].energy, BoundLinear) and len(layout.factors) == 1
         exact = isinstance(setting.inference, ExactInference) and setting.gradient is None
         likelihood = isinstance(task.objective, SurrogateLikelihood) and task.objective.clamped is None
-        if not (linear and exact and likelihood and task.dtype == np.float64 and task.chains and task.in_memory):
+        if not (linear and exact and likelihood and task.dtype == np.float64 and task.in_memory):
             return False
         block = layout.factors[0]
         small = block.stop - block.start == block.n_outputs and layout.unary[0].n_outputs < 2**16

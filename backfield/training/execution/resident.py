@@ -1,9 +1,10 @@
 """Chunks of examples that keep a state from one step to the next: in threads here, or on the workers of a cluster.
 
 A chunk is made once, where its examples are. Its methods are of two kinds: ``(state, *arguments) -> answer`` asks, and
-``(state, *arguments) -> (state, answer)`` moves; answers are added along the tree, so they have the same bytes
-everywhere. States stay where the chunks are and are never changed in place: a worker that dies takes nothing with it, as
-Dask recreates its chunks elsewhere and repeats every step since the states were last sent out.
+``(state, *arguments) -> (state, answer)`` moves. They are given as functions of the class, ``Chunk.size``. Answers are
+added along the tree, so they have the same bytes everywhere. States stay where the chunks are and are never changed in
+place: a worker that dies takes nothing with it, as Dask recreates its chunks elsewhere and repeats every step since the
+states were last sent out.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ REMEMBERED_BYTES, REMEMBERED_STEPS = 1 << 26, 50
 
 Make = Callable[[Any, np.ndarray, Any], Any]
 Add = Callable[[Any, Any], Any]
+#: A method of the class of the chunks: (chunk, state, *arguments) -> what it answers.
+Method = Callable[..., Any]
 
 
 class Resident(Protocol):
     """All chunks of the examples."""
 
-    def ask(self, method: str, add: Add, *arguments: Any) -> Any:
-        """Return the sum of ``chunk.method(state, *arguments)``."""
+    def ask(self, method: Method, add: Add, *arguments: Any) -> Any:
+        """Return the sum of ``method(chunk, state, *arguments)``."""
 
-    def move(self, method: str, add: Add, each: list[Any] | None, *arguments: Any) -> Any:
-        """Let ``chunk.method(state, own, *arguments)`` give the next states; ``each`` holds what is a chunk's own.
+    def move(self, method: Method, add: Add, each: list[Any] | None, *arguments: Any) -> Any:
+        """Let ``method(chunk, state, own, *arguments)`` give the next states; ``each`` holds what is a chunk's own.
 
         Returns the sum of the answers.
         """
 
-    def later(self, method: str, add: Add) -> Callable[[], Any]:
+    def later(self, method: Method, add: Add) -> Callable[[], Any]:
         """Return what gives, at any time, what ``ask(method, add)`` would give now."""
 
 
@@ -49,30 +52,30 @@ class Here:
         self.chunks = [make(problem.task, np.arange(a, b), plan) for a, b in chunk_bounds(problem.n_examples, n_chunks)]
         self._states: list[Any] = [None] * len(self.chunks)
 
-    def ask(self, method: str, add: Add, *arguments: Any) -> Any:
-        """Return the sum of ``chunk.method(state, *arguments)``."""
+    def ask(self, method: Method, add: Add, *arguments: Any) -> Any:
+        """Return the sum of ``method(chunk, state, *arguments)``."""
         return self._ask(self._states, method, add, *arguments)
 
-    def _ask(self, states: list[Any], method: str, add: Add, *arguments: Any) -> Any:
-        def one(c: int, _: int) -> Any:
-            return getattr(self.chunks[c], method)(states[c], *arguments)
+    def _ask(self, states: list[Any], method: Method, add: Add, *arguments: Any) -> Any:
+        def answer(c: int, _: int) -> Any:
+            return method(self.chunks[c], states[c], *arguments)
 
-        return sum_over_chunks(one, len(self.chunks), self.n_jobs, add, len(self.chunks))
+        return sum_over_chunks(answer, len(self.chunks), self.n_jobs, add, len(self.chunks))
 
-    def move(self, method: str, add: Add, each: list[Any] | None, *arguments: Any) -> Any:
+    def move(self, method: Method, add: Add, each: list[Any] | None, *arguments: Any) -> Any:
         """Let a method give the next states."""
         after = list(self._states)
 
-        def one(c: int, _: int) -> Any:
+        def step(c: int, _: int) -> Any:
             own = None if each is None else each[c]
-            after[c], answer = getattr(self.chunks[c], method)(self._states[c], own, *arguments)
+            after[c], answer = method(self.chunks[c], self._states[c], own, *arguments)
             return answer
 
-        answer = sum_over_chunks(one, len(self.chunks), self.n_jobs, add, len(self.chunks))
+        found = sum_over_chunks(step, len(self.chunks), self.n_jobs, add, len(self.chunks))
         self._states = after
-        return answer
+        return found
 
-    def later(self, method: str, add: Add) -> Callable[[], Any]:
+    def later(self, method: Method, add: Add) -> Callable[[], Any]:
         """Return what gives what ``ask(method, add)`` would give now."""
         return partial(self._ask, self._states, method, add)
 
@@ -91,15 +94,15 @@ class There:
         self._states: list[Any] = [[None] * len(parts) for parts in self.parts]
         self._bytes = self._steps = 0
 
-    def ask(self, method: str, add: Add, *arguments: Any) -> Any:
-        """Return the sum of ``chunk.method(state, *arguments)``."""
+    def ask(self, method: Method, add: Add, *arguments: Any) -> Any:
+        """Return the sum of ``method(chunk, state, *arguments)``."""
         return self._ask(self._states, method, add, *arguments)
 
-    def _ask(self, states: list[Any], method: str, add: Add, *arguments: Any) -> Any:
+    def _ask(self, states: list[Any], method: Method, add: Add, *arguments: Any) -> Any:
         jobs = [(method, add, arguments)] * len(self.parts)
         return self._total(self._send(_asked, [self.chunks, states, self.parts, jobs]), add)
 
-    def move(self, method: str, add: Add, each: list[Any] | None, *arguments: Any) -> Any:
+    def move(self, method: Method, add: Add, each: list[Any] | None, *arguments: Any) -> Any:
         """Let a method give the next states."""
         own = [None if each is None else [each[c] for c in parts] for parts in self.parts]
         sent = len(pickle.dumps((own, arguments), protocol=5))
@@ -113,7 +116,7 @@ class There:
         self._states = self._send(_first, [moved])
         return self._total(self._send(_second, [moved]), add)
 
-    def later(self, method: str, add: Add) -> Callable[[], Any]:
+    def later(self, method: Method, add: Add) -> Callable[[], Any]:
         """Return what gives what ``ask(method, add)`` would give now; workers keep the states for it."""
         return partial(self._ask, self._states, method, add)
 
@@ -139,7 +142,7 @@ def _make(evaluator: Any, parts: list[tuple[int, Any]], blocks: Any, make: Make,
 def _asked(chunks: list[Any], states: list[Any], parts: list[int], job: Any) -> list[Node[Any]]:
     method, add, arguments = job
     with one_thread():
-        answers = (getattr(chunk, method)(state, *arguments) for chunk, state in zip(chunks, states, strict=True))
+        answers = (method(chunk, state, *arguments) for chunk, state in zip(chunks, states, strict=True))
         return join((Node(c, 0, answer) for c, answer in zip(parts, answers, strict=True)), add)
 
 
@@ -151,7 +154,7 @@ def _moved(
     after, nodes = [], []
     with one_thread():
         for chunk, state, c, mine in zip(chunks, states, parts, own, strict=True):
-            moved, answer = getattr(chunk, method)(state, mine, *arguments)
+            moved, answer = method(chunk, state, mine, *arguments)
             after.append(moved)
             nodes.append(Node(c, 0, answer))
         return after, join(nodes, add)
