@@ -65,7 +65,7 @@ class _Reader:
         scales = group.scales if self.tied else None
         self.scales = None if scales is None else _floats(scales, f"{self.what}.scales")
         self.fixed = self.scales is None or bool(group.fixed_scales) or not self.scales.requires_grad
-        if not self.tied and self._one(self.tables, len(span.shape) + 1).shape != (span.n_factors, *span.shape):
+        if not self.tied and self._example(self.tables, len(span.shape) + 1).shape != (span.n_factors, *span.shape):
             raise InputError(
                 f"{self.what} must have shape {(span.n_factors, *span.shape)}, received {tuple(self.tables.shape)}."
             )
@@ -74,10 +74,10 @@ class _Reader:
         """Return the group of one example, checked."""
         assert self.span.shape is not None
         n_axes = len(self.span.shape)
-        tables = _array(self._one(self.tables, n_axes + 1, example))
+        tables = _array(self._example(self.tables, n_axes + 1, example))
         if not self.tied:
             return Tables(tables.reshape(-1), self.span.n_factors)
-        scales = None if self.scales is None else _array(self._one(self.scales, 2, example))
+        scales = None if self.scales is None else _array(self._example(self.scales, 2, example))
         return bound(Tied(tables, scales, self.fixed), self.span, self.number)
 
     def parts(self) -> list[torch.Tensor]:
@@ -88,7 +88,7 @@ class _Reader:
             parts.append(self._rows(self.scales, 2))
         return parts
 
-    def _one(self, tensor: torch.Tensor, n_axes: int, example: int = 0) -> torch.Tensor:
+    def _example(self, tensor: torch.Tensor, n_axes: int, example: int = 0) -> torch.Tensor:
         """Return what an example has of a tensor, which has one axis more than ``n_axes`` where each has its own."""
         if self.n_examples is None or tensor.ndim <= n_axes:
             return tensor

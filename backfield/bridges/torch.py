@@ -169,7 +169,7 @@ class CRFLayer(torch.nn.Module):
         objective, setting = self._objective(loss)
         batch, tensors = self._batch(unary, factors)
         known = zip(batch.tables.graphs, batch.each(labels, "labels"), strict=True)
-        targets = [Target(as_labeling(graph, one)) for graph, one in known]
+        targets = [Target(as_labeling(graph, labels)) for graph, labels in known]
         if observed is not None or weights is not None:
             targets = self._narrowed(batch, targets, observed, weights)
         for target in targets:
@@ -189,13 +189,13 @@ class CRFLayer(torch.nn.Module):
         batch, tensors = self._batch(unary, factors)
         thetas, given = batch.tables.thetas(tensors), batch.each(observed, "observed")
 
-        def one(k: int) -> np.ndarray:
+        def decode(k: int) -> np.ndarray:
             mu = None
             if part.needs_marginals:
                 mu = infer(thetas[k], self.inference, observed=given[k], dtype=thetas[k].dtype).marginals
             return np.asarray(part.decode(thetas[k], mu))
 
-        decoded = [torch.from_numpy(each).to(batch.device) for each in batch.tables.map(one)]
+        decoded = [torch.from_numpy(each).to(batch.device) for each in batch.tables.map(decode)]
         if any(table is None for table in batch.unary_shapes):  # mixed label counts: one number per variable
             return decoded if batch.batched else decoded[0]
         shaped = [d.reshape(s[:-1] + d.shape[1:]) for d, s in zip(decoded, batch.one_shapes(), strict=True)]
@@ -259,7 +259,7 @@ class CRFLayer(torch.nn.Module):
         if len(graphs) != len(unary):
             raise InputError(f"the layer has {len(graphs)} graphs; the batch has {len(unary)} examples.")
         parts = [
-            self._one(graph if graph is not None else self._grid_of(u), u, None if factors is None else factors[k], k)
+            self._single(graph if graph is not None else self._grid_of(u), u, None if factors is None else factors[k], k)
             for k, (graph, u) in enumerate(zip(graphs, unary, strict=True))
         ]
         found = [part for part, _ in parts]
@@ -278,15 +278,15 @@ class CRFLayer(torch.nn.Module):
             raise InputError(f"the layer has {len(self.graphs)} graphs; pass lists of as many tensors.")
         graph = self.graph if self.graph is not None else self._grid_of(unary)
         if graph.n_labels is None or (graph.arity is None and graph.n_factors):
-            return self._one(graph, unary, factors, 0)
+            return self._single(graph, unary, factors, 0)
         unary = _tensor(unary, "unary")
         labels = graph.n_labels
         ones = [(graph.n_variables, labels)] + ([(*graph.shape, labels)] if graph.shape is not None else [])
         shape = tuple(unary.shape)
         if shape in ones:
-            return self._one(graph, unary, factors, 0)
+            return self._single(graph, unary, factors, 0)
         if shape[1:] not in ones or shape[0] == 0:
-            wanted = " or ".join(str(one) for one in ones)
+            wanted = " or ".join(str(each) for each in ones)
             raise InputError(f"unary must have shape {wanted}, or one more axis in front for a batch; received {shape}.")
         graph = self._without_edges(graph) if are_kernels(factors) else graph
         counted = Tables([graph] * shape[0], [shape[0]], self.n_jobs)
@@ -298,7 +298,7 @@ class CRFLayer(torch.nn.Module):
         both = [_on_cpu(unary), _on_cpu(tables)]
         return _Batch(counted, [shape], [tuple(tables.shape)], unary.device, batched=True), both
 
-    def _one(self, graph: Graph, unary: Any, factors: Any, number: int) -> tuple[_Batch, Sequence[torch.Tensor]]:
+    def _single(self, graph: Graph, unary: Any, factors: Any, number: int) -> tuple[_Batch, Sequence[torch.Tensor]]:
         graph = self._without_edges(graph) if are_kernels(factors) else graph
         uniform, _ = _factor_shapes(graph)
         sizes = table_sizes(graph)

@@ -108,14 +108,14 @@ def _explicit(mu: Potentials, rho: np.ndarray, d_mu: Potentials) -> Potentials:
     around = np.bincount(graph.layout.scope, weights=rho[graph.layout.slot_factor], minlength=graph.n_variables)
     weight = np.concatenate([np.repeat(1 - around, graph.labels), np.repeat(rho, np.diff(graph.layout.table_ptr))])
     values, d_theta = mu.vector(), np.zeros(size)
-    some = np.flatnonzero(values > np.finfo(values.dtype).tiny)  # a forbidden entry stays zero
-    constraints = constraints[:, some]
+    possible = np.flatnonzero(values > np.finfo(values.dtype).tiny)  # a forbidden entry stays zero
+    constraints = constraints[:, possible]
     from scipy.sparse import bmat, diags
 
-    curvature = diags(-weight[some] / values[some])
+    curvature = diags(-weight[possible] / values[possible])
     system = bmat([[curvature, constraints.T], [constraints, None]]).toarray()
-    right = np.concatenate([-d_mu.vector()[some], np.zeros(constraints.shape[0])])
-    d_theta[some] = np.linalg.lstsq(system, right, rcond=None)[0][: len(some)]
+    right = np.concatenate([-d_mu.vector()[possible], np.zeros(constraints.shape[0])])
+    d_theta[possible] = np.linalg.lstsq(system, right, rcond=None)[0][: len(possible)]
     return mu.like(d_theta)
 
 

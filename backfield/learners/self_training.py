@@ -20,12 +20,13 @@ targets of these examples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.data.sequences import mapped, select
 from backfield.errors import InputError
 from backfield.graph.labeling import as_labeling, one_hot
 from backfield.inference.conditioned import Conditioned
@@ -88,9 +89,9 @@ class SelfTraining(Composite, name="self_training"):
         size = 0
         if complete.any():
             task = problem.task
-            some = problem.over(_some(task.examples, np.flatnonzero(complete)), task.labelled[complete].tolist())
-            first = parts.fit(get("learners", self.learner), some, w, {"stage": 1}, ".first")
-            size = some.size
+            known = problem.over(select(task.examples, np.flatnonzero(complete)), task.labelled[complete].tolist())
+            first = parts.fit(get("learners", self.learner), known, w, {"stage": 1}, ".first")
+            size = known.size
         elif not np.any(w):
             raise InputError(
                 "self_training needs at least one example with all labels, or weights to start from (start='independent')."
@@ -126,7 +127,8 @@ class SelfTraining(Composite, name="self_training"):
         labelled = _labelled(problem.task, filled)
         whole = problem.over(problem.task.examples, labelled).size
         total = size + self.kappa * (whole - size)
-        examples = _filled(problem.task.examples, filled, whole / total, self.kappa * whole / total)
+        weigh = partial(_weighted, filled, whole / total, self.kappa * whole / total)
+        examples = mapped(weigh, problem.task.examples)
         return problem.over(examples, labelled, size / total if size else 1.0)
 
     def fill(self, task: Task, at: int, w: np.ndarray, seed: int) -> Target:
@@ -180,40 +182,9 @@ def _labelled(task: Task, filled: dict[int, Target]) -> list[int]:
     return count
 
 
-def _some(examples: Sequence[Example], numbers: np.ndarray) -> Sequence[Example]:
-    some = _Some(examples, numbers)
-    return list(some) if isinstance(examples, list) else some
-
-
-def _filled(examples: Sequence[Example], targets: dict[int, Target], given: float, added: float) -> Sequence[Example]:
-    filled = _Filled(examples, targets, given, added)
-    return list(filled) if isinstance(examples, list) else filled
-
-
-class _Some(Sequence[Example]):
-    """Some of the examples, asked for when they are needed."""
-
-    def __init__(self, examples: Sequence[Example], numbers: np.ndarray) -> None:
-        self.examples, self.numbers = examples, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, k: Any) -> Any:
-        return self.examples[self.numbers[k]]
-
-
-class _Filled(Sequence[Example]):
-    """The examples, some with other targets, those weighted by ``added`` and the others by ``given``."""
-
-    def __init__(self, examples: Sequence[Example], targets: dict[int, Target], given: float, added: float) -> None:
-        self.examples, self.targets, self.given, self.added = examples, targets, given, added
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, k: Any) -> Any:
-        example, target = self.examples[k], self.targets.get(int(k))
-        if target is None:
-            return dataclasses.replace(example, weight=self.given * example.weight)
-        return dataclasses.replace(example, target=target, weight=self.added * example.weight)
+def _weighted(targets: dict[int, Target], given: float, added: float, example: Example, number: int) -> Example:
+    """Return an example with its new target, weighted by ``added``, or where there is none as it was, by ``given``."""
+    target = targets.get(number)
+    if target is None:
+        return dataclasses.replace(example, weight=given * example.weight)
+    return dataclasses.replace(example, target=target, weight=added * example.weight)

@@ -54,10 +54,10 @@ def _by_quadrature(p: np.ndarray) -> np.ndarray:
     out = np.zeros(len(p))
     k = np.arange(1, len(p) + 1)
     for at in range(0, len(t), 64):  # bounds the memory
-        some = t[at : at + 64, None]
-        each = 1 - p + p * some
+        nodes = t[at : at + 64, None]
+        each = 1 - p + p * nodes
         log_all = np.log(each).sum(axis=1, keepdims=True)
-        terms = np.cumsum(p / each, axis=1) * np.exp(log_all + k * np.log(some))
+        terms = np.cumsum(p / each, axis=1) * np.exp(log_all + k * np.log(nodes))
         out += 2 * weight[at : at + 64] @ terms
     return out
 

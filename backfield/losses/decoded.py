@@ -147,13 +147,13 @@ class FMeasure(Loss, name="f_measure"):
         d_unary = np.zeros_like(mu.unary_flat)
         parts = _parts(mu, variables)
         value = 0.0 * b[0]
-        for some in parts:
-            part, d_b = self._one(b[some], y[some], w[some])
-            value += part / len(parts)
-            d_unary[positive[some]] = d_b / len(parts)
+        for part in parts:
+            loss, d_b = self._loss(b[part], y[part], w[part])
+            value += loss / len(parts)
+            d_unary[positive[part]] = d_b / len(parts)
         return value, unary_only(mu.graph, d_unary)
 
-    def _one(self, b: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Any, np.ndarray]:
+    def _loss(self, b: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Any, np.ndarray]:
         """Return 1 - F of one example and its derivative with respect to b."""
         middle = self._elements(b)
         o = sigmoid((b - b[middle].mean()) / self.temperature)

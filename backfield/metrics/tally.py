@@ -267,15 +267,15 @@ def _log_losses(probabilities: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def chunk_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> ChunkScores:
     """Return precision, recall and F1 of the chunks of BIO tags (also with E and S); a chunk is right if it is all right."""
     counts: Counter[tuple[str, int]] = Counter()
-    for one, two in zip(truth, predicted, strict=True):
-        counts += _count_chunks(one, two)
+    for tags, guesses in zip(truth, predicted, strict=True):
+        counts += _count_chunks(tags, guesses)
     return _chunk_scores(_by_type(counts))
 
 
 def _count_chunks(truth: Sequence[str], predicted: Sequence[str]) -> Counter[tuple[str, int]]:
     """Return how many chunks of each type are right (0), real (1) and guessed (2)."""
     a, b = chunks_of(truth), chunks_of(predicted)
-    return Counter((kind, what) for what, some in enumerate((a & b, a, b)) for kind, _, _ in some)
+    return Counter((kind, what) for what, chunks in enumerate((a & b, a, b)) for kind, _, _ in chunks)
 
 
 def _by_type(counts: Counter[tuple[str, int]]) -> dict[str, tuple[int, int, int]]:

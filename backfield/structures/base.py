@@ -168,16 +168,16 @@ class Structure(Component):
             labels = np.asarray(y)
         except ValueError as error:
             raise InputError(f"labels must be an array of shape {sample.shape}.") from error
-        one = labels.ndim == len(sample.shape) and labels.dtype.kind in self.label_kinds
-        each = labels.ndim == len(sample.shape) + 1 and labels.dtype.kind in "biuf"
-        if not (one or each):
+        values = labels.ndim == len(sample.shape) and labels.dtype.kind in self.label_kinds
+        tables = labels.ndim == len(sample.shape) + 1 and labels.dtype.kind in "biuf"
+        if not (values or tables):
             what = "integers or strings" if "U" in self.label_kinds else "integers"
             raise InputError(
                 f"labels must be {what} of shape {sample.shape}, received {labels.dtype} of shape {labels.shape}."
             )
         if labels.shape[: len(sample.shape)] != sample.shape:
             raise InputError(f"labels have shape {labels.shape} and the {self.unit[0]} {sample.shape}; sizes must agree.")
-        if each:
+        if tables:
             return labels.reshape(-1, labels.shape[-1])
         return labels if labels.dtype.kind == "U" else labels.astype(np.int64).reshape(-1)
 

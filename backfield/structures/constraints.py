@@ -125,13 +125,13 @@ def _of_scheme(scheme: str, names: tuple[Any, ...]) -> Rules:
         raise InputError(f"{_NEED}; received {scheme!r}.")
     parts = [tag_and_name(str(name)) for name in names]
     inside = np.array([tag in _INSIDE[scheme] for tag, _ in parts])
-    opened = np.array([tag in _OPEN[scheme] for tag, _ in parts])
+    is_open = np.array([tag in _OPEN[scheme] for tag, _ in parts])
     same = np.array([[a == b for _, b in parts] for _, a in parts])
-    table = inside[None, :] & ~(opened[:, None] & same)
+    table = inside[None, :] & ~(is_open[:, None] & same)
     closing = np.zeros(len(names), dtype=bool)
     if scheme == "BIOES":
-        table |= opened[:, None] & ~inside[None, :]
-        closing = opened
+        table |= is_open[:, None] & ~inside[None, :]
+        closing = is_open
     return Rules(inside, closing, table)
 
 

@@ -156,7 +156,7 @@ class Evaluator:
 
     def with_blocks(self, blocks: dict[int, tuple[int, list[Example]]]) -> Evaluator:
         """Return the evaluator with the examples of some blocks, on a worker."""
-        return self._over({first + k: each for first, some in blocks.values() for k, each in enumerate(some)})
+        return self._over({first + k: each for first, examples in blocks.values() for k, each in enumerate(examples)})
 
     def _over(self, examples: Any) -> Evaluator:
         return dataclasses.replace(self, task=dataclasses.replace(self.task, examples=examples))
