@@ -89,7 +89,7 @@ class SelfTraining(Composite, name="self_training"):
         size = 0
         if complete.any():
             task = problem.task
-            known = problem.over(select(task.examples, np.flatnonzero(complete)), task.labelled[complete].tolist())
+            known = problem.over(select(task.examples, np.flatnonzero(complete).tolist()), task.labelled[complete].tolist())
             first = parts.fit(get("learners", self.learner), known, w, {"stage": 1}, ".first")
             size = known.size
         elif not np.any(w):
