@@ -1,9 +1,9 @@
 """Several examples as one: a disconnected graph, the rows of each block one after the other, one target.
 
 What an objective that is ``separable`` computes of it is the sum over the examples, to rounding. Examples are merged that
-have one :func:`form`; the others stay alone, as do those for which a call is no cost and a few binary images. What an evaluator computes in one call
-is a :class:`Run`. It is of bounded size: it stays in the cache, and its tape is small. Runs are kept, up to :data:`KEPT`
-bytes of features.
+have one :func:`form`; the others stay alone, as do those for which a call is no cost and a few binary images. What an
+evaluator computes in one call is a :class:`Run`. It is of bounded size: it stays in the cache, and its tape is small. Runs
+are kept, up to :data:`KEPT` bytes of features.
 """
 
 from __future__ import annotations
