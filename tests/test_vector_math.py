@@ -1,10 +1,17 @@
-"""The vectorised exponential and logarithm against numpy's in a wider type."""
+"""The vectorised exponential, logarithm and cube root against numpy's in a wider type."""
 
 import numpy as np
 import pytest
 
 from backfield.kernels.compile import kernel
-from backfield.kernels.vector_math import probability_exp, vector_exp, vector_log
+from backfield.kernels.vector_math import (
+    probability_exp,
+    vector_cbrt,
+    vector_exp,
+    vector_exponent,
+    vector_log,
+    vector_significand,
+)
 
 
 @kernel
@@ -58,3 +65,29 @@ def test_logarithm(dtype, wide, top):
     unit = np.spacing(np.abs(exact).astype(dtype)).astype(wide)
     assert (np.abs(out - exact) / np.maximum(unit, np.finfo(dtype).tiny)).max() < 2
     assert out[-2] == 0
+
+
+@kernel
+def _fill_cbrt(x, out):
+    for i in range(len(x)):
+        out[i] = vector_cbrt(x[i])
+
+
+@kernel
+def _fill_parts(x, exponent, significand):
+    for i in range(len(x)):
+        exponent[i] = vector_exponent(x[i])
+        significand[i] = vector_significand(x[i])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "top", "error"), [("f8", np.longdouble, 700, 6e-16), ("f4", np.float64, 87, 4e-7)]
+)
+def test_cube_root_and_parts(dtype, wide, top, error):
+    x = np.exp(np.linspace(-top, top, 200_001)).astype(dtype)
+    out, exponent = np.empty_like(x), np.empty_like(x)
+    _fill_cbrt(x, out)
+    assert np.abs(out / np.cbrt(x.astype(wide)) - 1).max() < error
+    _fill_parts(x, exponent, out)
+    np.testing.assert_array_equal(np.ldexp(out, exponent.astype(int)), x)
+    assert out.min() >= np.sqrt(np.array(0.5, dtype)) and out.max() < np.sqrt(np.array(2, dtype))

@@ -61,6 +61,8 @@ class Potentials:
 
     #: Whether it is known that no entry is forbidden; False where nobody has looked.
     known_finite: bool = False
+    #: Whether the model ties no tables of one form, such as Potts; those of a part of it may have one by chance.
+    formless: bool = False
     #: The variables with one possible label of several, where that is known (``graph.clamping``).
     clamp: Any = None
     #: Groups over all pairs of variables, beside the factors of the graph.
@@ -200,7 +202,9 @@ class Potentials:
         unary = self.unary_flat.astype(dtype)
         if not self.has_tables_only:
             return Potentials.from_groups(self.graph, unary, [group.astype(dtype) for group in self.groups])
-        return Potentials.from_flat(self.graph, unary, self.factors_flat.astype(dtype))
+        out = Potentials.from_flat(self.graph, unary, self.factors_flat.astype(dtype))
+        out.formless = self.formless
+        return out
 
     def with_unary(self, unary_flat: np.ndarray) -> Potentials:
         """Return potentials with other unary tables and the same groups."""
@@ -321,6 +325,12 @@ class Potentials:
         """Return the same tables as potentials of which it is known that no entry is forbidden."""
         out = copy(self)
         out.known_finite = True
+        return out
+
+    def marked_formless(self) -> Potentials:
+        """Return the same tables as potentials whose kernels are those for tables of any form."""
+        out = copy(self)
+        out.formless = True
         return out
 
     def verify(self) -> None:

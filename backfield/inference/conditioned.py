@@ -64,11 +64,14 @@ class Conditioned:
 
 
 def supported(method: Inference | None, theta: Potentials) -> Potentials:
-    """Return theta with its groups as they are where a method supports them, else written out; MAP solvers read both."""
+    """Return theta with its groups as they are where a method supports them, else written out; MAP solvers read both.
+
+    Kernels are chosen by the groups, not by what their tables are written out to: a tile has the kernels of the whole.
+    """
     if method is None or method.supports(theta):
         return theta
     theta.refuse_kernels(method.name)
-    return theta.written_out()
+    return theta.written_out().marked_formless()
 
 
 def infer_given(method: Inference, theta: Potentials, evidence: Evidence | None) -> Result:

@@ -19,10 +19,12 @@ from backfield_benchmarks.probe import problem_of
         "crfsuite",
         "dense_filter",
         "graph_cut",
+        "isbi",
         "label",
         "precondition",
         "tiles",
         "torch_layer",
+        "volumes",
     ],
 )
 def test_scripts_can_be_imported(name):

@@ -1,8 +1,10 @@
 """NIfTI, TIFF and zarr: read by windows, written with the geometry of the input, refused in one sentence where damaged."""
 
+import gzip
 import json
 import pickle
 import zlib
+import struct
 
 import numpy as np
 import pytest
@@ -120,6 +122,28 @@ def test_damaged_files_are_one_sentence(tmp_path, ending, damage):
     with pytest.raises(bf.InputError, match="a" + ending) as error:
         Stack(path, 3)[...]
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+@pytest.mark.parametrize(
+    ("place", "kind", "values", "words"),
+    [
+        (40, "<4h", (3, -7, 12, 9), r"positive sizes; the header declares \(-7, 12, 9\)"),
+        (40, "<4h", (0, 7, 12, 9), r"two or more axes of positive sizes; the header declares"),
+        (76, "<4f", (1, 0, 0.5, 1.5), r"spacing of its voxels must be 3 positive numbers, received \(0"),
+        (76, "<4f", (1, np.nan, 0.5, 1.5), "spacing of its voxels must be 3 positive numbers"),
+        (70, "<h", (9999,), "cannot be read as NIfTI"),
+        (108, "<f", (-5.0,), "cannot be read as NIfTI"),
+    ],
+)
+def test_damaged_headers_name_file_and_fault(tmp_path, ending, place, kind, values, words):
+    path = save(tmp_path / f"a{ending}")
+    packed = ending.endswith("gz")
+    data = bytearray(gzip.decompress(path.read_bytes()) if packed else path.read_bytes())
+    struct.pack_into(kind, data, place, *values)
+    path.write_bytes(gzip.compress(bytes(data)) if packed else bytes(data))
+    with pytest.raises(bf.InputError, match=f"a{ending}.*{words}"):
+        read_data(path, with_labels=False)
 
 
 def test_what_a_file_declares_is_limited(tmp_path, monkeypatch):

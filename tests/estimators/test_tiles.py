@@ -88,6 +88,21 @@ def test_edge_features_are_cut_along():
         np.testing.assert_array_equal(crf.predict_proba([sample], tile=12)[0], crf.predict_proba([sample])[0])
 
 
+def test_kernels_are_chosen_by_groups_not_by_the_tables_of_a_tile():
+    """Where edge features are zero, tables of three labels are Potts, but those of the whole image are not."""
+    x = image((40, 40))
+    across, down = image((40, 39), 1, 1), image((39, 40), 1, 2)
+    across[:30] = down[:30] = 0
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=1)")
+    crf.fit([bf.GridSample(x[:4, :5], across[:4, :4], down[:3, :5])], [np.arange(20).reshape(4, 5) % 3])
+    weights = 0.3 * np.random.default_rng(1).normal(size=len(crf.weights_))
+    for block in crf.layout_.factors:
+        weights[block.stop - 9 : block.stop] = 0.7 * np.eye(3).ravel()
+    crf.weights_ = weights
+    sample = bf.GridSample(x, across, down)
+    np.testing.assert_array_equal(crf.predict_proba([sample], tile=11)[0], crf.predict_proba([sample])[0])
+
+
 @pytest.mark.parametrize(
     ("params", "tile"),
     [

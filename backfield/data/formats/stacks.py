@@ -249,7 +249,9 @@ def _open_nifti(path: Path) -> Opened:
     image = nibabel.load(path)
     voxels = _Voxels(path, image)
     axes = "xyzc" if len(voxels.shape) == 4 else "xyz"[: len(voxels.shape)] if len(voxels.shape) < 4 else "?" * 5
-    return Opened(voxels, axes, tuple(float(z) for z in image.header.get_zooms()[: min(3, len(voxels.shape))]), image)
+    with nibabel.openers.ImageOpener(path) as file:
+        header = type(image.header).from_fileobj(file, check=False)  # checked, a size of 0 would have become 1
+    return Opened(voxels, axes, tuple(abs(float(z)) for z in header.get_zooms()[: min(3, len(voxels.shape))]), image)
 
 
 class _Voxels:
@@ -260,6 +262,8 @@ class _Voxels:
         shape = tuple(int(n) for n in image.shape)
         while len(shape) > 3 and shape[-1] == 1:
             shape = shape[:-1]
+        if len(shape) < 2 or min(shape) < 1:
+            raise InputError(f"{path}: a NIfTI file has two or more axes of positive sizes; the header declares {shape}.")
         stored = np.dtype(image.header.get_data_dtype())
         self.shape, self.declared = shape, math.prod(shape) * stored.itemsize
         scaled = (float(self.proxy.slope), float(self.proxy.inter)) != (1.0, 0.0)
@@ -267,7 +271,10 @@ class _Voxels:
         self.packed = path.name.lower().endswith(".gz")
         size = path.stat().st_size
         if not self.packed and self.declared + int(self.proxy.offset) > size:
-            raise InputError(f"{path}: declares {self.declared} bytes of voxels, but has {size} in all; it is cut short.")
+            raise InputError(
+                f"{path}: declares {self.declared} bytes of voxels from byte {int(self.proxy.offset)} on, but has {size} in "
+                "all; it is cut short, or its header is damaged."
+            )
 
     def __getitem__(self, window: Any) -> np.ndarray:
         if self.kept is None and (self.packed or tuple(self.proxy.shape) != self.shape):

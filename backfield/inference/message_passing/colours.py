@@ -29,10 +29,11 @@ from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import inlined, kernel
 from backfield.kernels.memory import piece
 from backfield.kernels.unrolled import small_array
-from backfield.kernels.vector_math import vector_exp, vector_log
+from backfield.kernels.vector_math import vector_cbrt, vector_exp, vector_exponent, vector_log, vector_significand
 
 _CACHE = 12 * 2**20  # bytes of a third-level cache
 _TOGETHER = 5  # sweeps that go through a grid together, at the most
+_LOG_2 = 0.6931471805599453
 _BLOCK = 1024  # nodes in one vector loop: large against its set-up, small enough to stay in the first cache
 
 
@@ -282,39 +283,61 @@ def _block_odds(group, power, u, low, high, updated, p, start, size, S, F):
     # [D13] (18): exp theta(x_j) prod_d m_d(x_j)^rho, label 1 over label 0
     n, n_planes, length = len(low), u.shape[0], u.shape[1]
     bias = piece(u, p * length + start, size)
-    rho = u.dtype.type(power)
-    for d in range(n // 2):  # two at a time: along an offset and against it
-        at, more = (d * n_planes + p) * length + start, n // 2 * n_planes * length
+    rho, two = u.dtype.type(power), u.dtype.type(_LOG_2)
+    apart = 2 * group < n
+    more = n // 2 * n_planes * length
+    for d in range(0, n // 2, 2):  # two offsets at a time, each along it and against it
+        at = (d * n_planes + p) * length + start
         ahead = piece(high, at, size) if updated[d, p] else piece(low, at, size)
         back = piece(high, at + more, size) if updated[d + n // 2, p] else piece(low, at + more, size)
-        if d % group == 0:
+        if d + 1 < n // 2:
+            at += n_planes * length
+            ahead2 = piece(high, at, size) if updated[d + 1, p] else piece(low, at, size)
+            back2 = piece(high, at + more, size) if updated[d + 1 + n // 2, p] else piece(low, at + more, size)
+            if d == 0:
+                for k in range(size):
+                    F[k] = (ahead[k] * back[k]) * (ahead2[k] * back2[k])
+            else:
+                for k in range(size):
+                    F[k] *= (ahead[k] * back[k]) * (ahead2[k] * back2[k])
+        elif d == 0:
             for k in range(size):
                 F[k] = ahead[k] * back[k]
         else:
             for k in range(size):
                 F[k] *= ahead[k] * back[k]
-        if 2 * group < n and ((d + 1) % group == 0 or d == n // 2 - 1):
-            if d < group:
+        if apart:
+            if d == 0:
                 for k in range(size):
-                    S[k] = vector_log(F[k])
+                    S[k] = vector_exponent(F[k])
+                    F[k] = vector_significand(F[k])
             else:
                 for k in range(size):
-                    S[k] += vector_log(F[k])
-    if 2 * group < n:
+                    S[k] += vector_exponent(F[k])
+                    F[k] = vector_significand(F[k])
+    # Powers in two loops: one would wait for the logarithm of each vector before its exponential begins.
+    if apart:
         for k in range(size):
-            F[k] = bias[k] * vector_exp(rho * S[k])
+            F[k] = rho * (vector_log(F[k]) + two * S[k])
+        for k in range(size):
+            F[k] = bias[k] * vector_exp(F[k])
     elif power == 1:
         for k in range(size):
             F[k] *= bias[k]
     elif power == 0.5:
         for k in range(size):
             F[k] = bias[k] * np.sqrt(F[k])
+    elif power == 1 / 3:
+        for k in range(size):
+            F[k] = bias[k] * vector_cbrt(F[k])
     elif power == 0.25:
         for k in range(size):
             F[k] = bias[k] * np.sqrt(np.sqrt(F[k]))
     else:
         for k in range(size):
-            F[k] = bias[k] * vector_exp(rho * vector_log(F[k]))
+            F[k] = rho * vector_log(F[k])
+        for k in range(size):
+            F[k] = bias[k] * vector_exp(F[k])
 
 
 @inlined

@@ -30,7 +30,9 @@ LEAST_LABELS = 3
 def potts_strengths(theta: Potentials) -> np.ndarray | None:
     """Return b (F,) where all tables are a + b [x_i = x_j] and either all groups are tied or none; else None."""
     graph = theta.graph
-    if graph.n_labels is None or graph.n_labels < LEAST_LABELS or graph.arity != 2 or theta.dtype.kind != "f":
+    if graph.n_labels is None or graph.n_labels < LEAST_LABELS or graph.arity != 2:
+        return None
+    if theta.dtype.kind != "f" or theta.formless:
         return None
     if theta.has_tables_only:
         return table_strengths(theta.factors_flat, graph.n_labels)
