@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from backfield.labelling.field import Field
 
 
 def label(
@@ -37,7 +34,7 @@ def label(
 
     session = Session(folder, [name.strip() for name in labels.split(",")] if labels else [])
     try:
-        served = Served(session, port, None if model is None else _prior(model, len(session.labels)))
+        served = Served(session, port, model)
     except BaseException:
         session.close()
         raise
@@ -52,17 +49,6 @@ def label(
     with contextlib.suppress(KeyboardInterrupt), handling(lambda number, frame: served.stop()):
         served.run(started)
     typer.echo(f"The labels are in {folder / 'masks'} ({folder / 'labels.json'} names them). {_advice(folder)}")
-
-
-def _prior(model: Path, n_labels: int) -> Field:
-    from backfield.errors import InputError
-    from backfield.estimators.model_file import load
-    from backfield.labelling.field import Field
-
-    try:
-        return Field.of(load(model), n_labels)
-    except InputError as error:
-        raise InputError(f"{model}: {error}") from error
 
 
 def _advice(folder: Path) -> str:

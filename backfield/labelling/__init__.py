@@ -15,8 +15,14 @@ from typing import Any
 from backfield.labelling.session import Session as Session
 
 
-def learn(folder: str | Path) -> Any:
-    """Return the model of the scribbles in a folder, as a :class:`backfield.GridCRF`: the one that a session exports."""
+def learn(folder: str | Path, model: str | Path | None = None) -> Any:
+    """Return the model of the scribbles in a folder, as a :class:`backfield.GridCRF`: the one that a session exports.
+
+    Parameters
+    ----------
+    folder : of images and ``masks/``
+    model : an exported model to start from
+    """
     from backfield.labelling.export import learn_folder
 
-    return learn_folder(Path(folder))
+    return learn_folder(Path(folder), None if model is None else Path(model))

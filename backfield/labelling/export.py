@@ -7,7 +7,7 @@ The model is fitted from the scribbles alone, from the start and with more effor
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,23 @@ from backfield.data.formats import write_mask
 from backfield.errors import InputError
 from backfield.labelling.field import Features, Field, features_of, pieces
 from backfield.labelling.folder import ImageFile, open_folder
+from backfield.labelling.labels import read_labels
 from backfield.labelling.learning import THOROUGH, Learner, Rows, Stop, Stopped
 from backfield.labelling.material import Material, collect
-from backfield.labelling.session import Session
+from backfield.labelling.session import LABELS, Session
 from backfield.labelling.strokes import HIDDEN, Box
 
 MODEL, PREDICTIONS = "model.bf", "predictions"
 
 
-def learn_folder(folder: Path) -> Any:
-    """Return the model of the scribbles in a folder, as a :class:`backfield.GridCRF`."""
+def learn_folder(folder: Path, model: Path | None = None) -> Any:
+    """Return the model of the scribbles in a folder, as a :class:`backfield.GridCRF`; ``model`` is one to start from."""
     images = open_folder(folder)
     maps = [image.labels() for image in images]
-    n_labels = max(int(labels[labels != HIDDEN].max(initial=0)) + 1 for labels in maps)
-    field = fit(images, list(enumerate(maps)), None, lambda: False)
-    return field.estimator(max(n_labels, 2))
+    named = read_labels(folder / LABELS) or []
+    n_labels = max(2, len(named), *(int(labels[labels != HIDDEN].max(initial=0)) + 1 for labels in maps))
+    prior = None if model is None else Field.load(model, n_labels)
+    return fit(images, list(enumerate(maps)), prior, lambda: False).estimator(n_labels)
 
 
 def fit(images: Sequence[ImageFile], maps: Sequence[tuple[int, np.ndarray]], prior: Field | None, stop: Stop) -> Field:
@@ -63,11 +65,16 @@ def marginals(field: Field, features: Features, n_labels: int) -> np.ndarray:
 class Export:
     """Writes model, masks and probabilities in a thread; asked again, it does so again."""
 
-    def __init__(self, session: Session, prior: Field | None = None) -> None:
-        self.session, self.prior = session, prior
+    def __init__(self, session: Session, model: Path | None = None) -> None:
+        self.session, self.model = session, model
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._state: dict[str, Any] = {"stage": "idle", "done": 0, "total": 0, "text": "", "lines": ""}
+        self._listener: Callable[[], None] = lambda: None
+        self._state: dict[str, Any] = {"step": 0, "stage": "idle", "done": 0, "total": 0, "text": "", "lines": ""}
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a function after every step."""
+        self._listener = listener
 
     def state(self) -> dict[str, Any]:
         """Return how far it is."""
@@ -96,12 +103,15 @@ class Export:
             self._say("failed", 0, str(error) or type(error).__name__)
 
     def _say(self, stage: str, done: int, text: str, lines: str = "") -> None:
-        self._state = {"stage": stage, "done": done, "total": 1 + len(self.session.images), "text": text, "lines": lines}
+        step, total = self._state["step"] + 1, 1 + len(self.session.images)
+        self._state = {"step": step, "stage": stage, "done": done, "total": total, "text": text, "lines": lines}
+        self._listener()
 
     def _write(self) -> None:
         session = self.session
         n_labels, maps = session.snapshot()
-        field = fit(session.images, [(k, labels) for k, (labels, _) in maps.items()], self.prior, lambda: self._closing)
+        prior = None if self.model is None else Field.load(self.model, n_labels)
+        field = fit(session.images, [(k, labels) for k, (labels, _) in maps.items()], prior, lambda: self._closing)
         field.estimator(n_labels).save(session.folder / MODEL)
         out = session.folder / PREDICTIONS
         out.mkdir(exist_ok=True)
@@ -114,17 +124,18 @@ class Export:
                 np.save(file, p)
             write_mask(out / f"{image.name}.png", p.argmax(axis=2))
         text = f"wrote {session.folder / MODEL} and masks and probabilities of {len(session.images)} images in {out}"
-        self._say("done", 1 + len(session.images), text, commands(session.folder))
+        self._say("done", 1 + len(session.images), text, commands(session.folder, self.model))
 
 
-def commands(folder: Path) -> str:
+def commands(folder: Path, start: Path | None = None) -> str:
     """Return the lines that do the same from the shell and in Python."""
     import shlex
 
+    given = ", ".join([repr(str(folder)), *([] if start is None else [f"model={str(start)!r}"])])
     model, out = (shlex.quote(str(folder / name)) for name in (MODEL, PREDICTIONS))
     return (
         f"backfield predict {model} {shlex.quote(str(folder))} -o {out} --proba\n\n"
         f"from backfield.labelling import learn\n"
-        f"crf = learn({str(folder)!r})\n"
+        f"crf = learn({given})\n"
         f"crf.save({str(folder / MODEL)!r})\n"
     )

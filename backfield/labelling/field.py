@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from backfield.data.samples import GridSample
 from backfield.errors import InputError
 from backfield.estimators import GridCRF
+from backfield.estimators.model_file import load
 from backfield.features import EdgeFeatures, FilterBank
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import evidence
@@ -145,6 +147,14 @@ class Field:
         weights = crf.weights_[:-4].reshape(-1, count)
         known = np.flatnonzero(weights[-1] > _NEVER)
         return cls(weights[:, known], 1.0, float(crf.weights_[-4]), float(crf.weights_[-3]), known)
+
+    @classmethod
+    def load(cls, path: Path, n_labels: int) -> Field:
+        """Return the field of a file that a session exported."""
+        try:
+            return cls.of(load(path), n_labels)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
 
 
 def template(n_labels: int) -> GridCRF:

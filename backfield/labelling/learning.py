@@ -31,8 +31,9 @@ from backfield.oracles.linear import LinearFunction
 FOLDS = 6
 #: Painted pixels that the classifier sees.
 MOST_ROWS = 20_000
-#: Ridge of the classifier.
-L2 = 1e-3
+#: Ridge of the classifier while few cells are painted, and the number of cells from which on it falls as 1 / cells: pixels
+#: of one cell are much alike and count as one observation.
+L2, FEW_CELLS = 1e-3, 100
 #: Where the field starts, and what it is drawn to while there are few groups: a, s, t, and how far they usually are off.
 START = np.array([0.5, 1.0, 0.2])
 _SPREAD = np.array([0.7, 1.0, 0.3])  # of log a, s and t
@@ -52,12 +53,13 @@ class Stopped(Exception):
 class Effort:
     """How much a fit may cost."""
 
-    windows: int = 24
-    max_iter: int = 8
+    windows: int  # that the field is fitted to
+    max_iter: int  # of its fit
+    steps: int  # of the classifier's, from the last one
 
 
-QUICK = Effort(windows=12, max_iter=6)
-THOROUGH = Effort(windows=96, max_iter=40)
+QUICK = Effort(windows=12, max_iter=6, steps=60)
+THOROUGH = Effort(windows=96, max_iter=40, steps=400)
 
 
 class HeldOut(NamedTuple):
@@ -78,6 +80,7 @@ class Rows:
     folds: np.ndarray  # of each group
     known: np.ndarray
     first: list[int]  # number of the first group of each image
+    n_cells: int  # cells that are painted, once for each label in them
 
     @classmethod
     def of(cls, material: Sequence[Material]) -> Rows:
@@ -93,7 +96,8 @@ class Rows:
             folds[mine] = np.arange(len(mine)) % FOLDS
         step = -(-len(labels) // MOST_ROWS)
         features = np.concatenate([each.features for each in material])[::step]
-        return cls(features, positions[::step], groups[::step], folds, known, first)
+        n_cells = sum(each.n_cells for each in material)
+        return cls(features, positions[::step], groups[::step], folds, known, first, n_cells)
 
     @property
     def can_fold(self) -> bool:
@@ -121,18 +125,18 @@ class Learner:
     _last: dict[tuple[int, ...], LinearFunction] | None = None
     _numbers: np.ndarray | None = None
 
-    def classify(self, rows: Rows) -> Field:
+    def classify(self, rows: Rows, effort: Effort = QUICK) -> Field:
         """Return the field with a new classifier and the numbers of the last fit."""
         numbers = START if self._numbers is None else self._numbers
         a, s, t = numbers.tolist()
-        return Field(self._weights(rows, None), a, s, t, rows.known)
+        return Field(self._weights(rows, None, effort), a, s, t, rows.known)
 
     def refine(self, rows: Rows, material: Sequence[Material], effort: Effort, stop: Stop) -> tuple[Field, HeldOut | None]:
         """Return the field with new numbers, and the error on groups that were left out."""
-        field = self.classify(rows)
+        field = self.classify(rows, effort)
         if not rows.can_fold:
             return field, None
-        without = [replace(field, weights=self._weights(rows, fold)) for fold in range(FOLDS)]
+        without = [replace(field, weights=self._weights(rows, fold, effort)) for fold in range(FOLDS)]
         mosaic = Mosaic.of(rows, material, without, effort.windows)
         start = START if self._numbers is None else self._numbers
         self._numbers = mosaic.fit(field, start, effort.max_iter, stop)
@@ -140,14 +144,14 @@ class Learner:
         field = replace(field, scale=a, contrast=s, constant=t)
         return field, mosaic.held_out(field)
 
-    def _weights(self, rows: Rows, fold: int | None) -> np.ndarray:
+    def _weights(self, rows: Rows, fold: int | None, effort: Effort) -> np.ndarray:
         """Return the classifier's weights (F + 1, K), from rows that are not of a fold."""
         if self._last is None:
             self._last = {}
         key = (-1 if fold is None else fold, *rows.known.tolist())
         kept = rows.without(fold)
         x, y = rows.features[kept], rows.labels[kept]
-        oracle = Linear(l2=L2, max_iter=60, tol=1e-4)
+        oracle = Linear(l2=L2 * min(1, FEW_CELLS / rows.n_cells), max_iter=effort.steps, tol=1e-4)
         found = oracle.fit(OracleTask(x, y, self._bias(x, rows.known), start=self._last.get(key)))
         self._last[key] = found
         weights = found.weights.T.copy()

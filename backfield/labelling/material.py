@@ -48,6 +48,7 @@ class Material:
     groups: np.ndarray  # (N,) numbers within the image
     windows: list[Window]
     n_groups: int
+    n_cells: int  # cells that are painted, once for each label in them
     painted: float  # share of the image
 
     @property
@@ -68,7 +69,8 @@ def collect(features: Features, labels: np.ndarray, revision: int) -> Material:
     kept = _thinned(cells, values)
     x = features.pixels[rows[kept], columns[kept]]
     windows = [_window(features, rows, columns, values, groups, cells, cell) for cell in _chosen(cells)]
-    return Material(revision, x, values[kept], groups[kept], windows, n_groups, len(flat) / labels.size)
+    n_cells = len(np.unique(_keys(cells, values)))
+    return Material(revision, x, values[kept], groups[kept], windows, n_groups, n_cells, len(flat) / labels.size)
 
 
 def _groups(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
@@ -86,13 +88,18 @@ def _groups(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tu
 
 def _thinned(cells: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return which painted pixels are learned from: evenly spaced ones of each cell and label."""
-    order = np.argsort(cells * (HIDDEN + 1) + values, kind="stable")
-    keys = (cells * (HIDDEN + 1) + values)[order]
+    order = np.argsort(_keys(cells, values), kind="stable")
+    keys = _keys(cells, values)[order]
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.empty(0, np.int64)
     sizes = np.diff(np.r_[starts, len(keys)])
     rank = np.arange(len(keys)) - np.repeat(starts, sizes)
     step = np.repeat(np.maximum(1, -(-sizes // PER_CELL)), sizes)
     return np.sort(order[rank % step == 0])
+
+
+def _keys(cells: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return a number for each cell and label."""
+    return cells * (HIDDEN + 1) + values
 
 
 def _chosen(cells: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from backfield.errors import InputError
@@ -23,20 +24,21 @@ class Served:
     ----------
     session : what is labelled
     port : 0 for any that is free
-    prior : Field, optional
-        A model to start from.
+    model : Path, optional
+        An exported model to start from.
     """
 
-    def __init__(self, session: Session, port: int = 0, prior: Field | None = None) -> None:
+    def __init__(self, session: Session, port: int = 0, model: Path | None = None) -> None:
         from backfield.labelling.guard import Guard
         from backfield.labelling.server import Desk, make_app
 
         self.session = session
+        prior = None if model is None else Field.load(model, len(session.labels))
         self.socket = _listen(port)
         self.port = int(self.socket.getsockname()[1])
         self.token = secrets.token_urlsafe(24)
         self.thinker = Thinker(session, prior)
-        self.export = Export(session, prior)
+        self.export = Export(session, model)
         self.desk = Desk(session, self.thinker, self.export)
         self.app = Guard(make_app(self.desk), self.token, self.port)
         self.server: Any = None

@@ -55,6 +55,7 @@ class Desk:
         self._news: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         thinker.listen(self.announce)
+        export.listen(self.announce)
 
     def announce(self) -> None:
         """Wake up who waits; may be called from any thread."""
@@ -92,6 +93,7 @@ class Desk:
         folder = str(session.folder.resolve())
         return {
             "labels": labels,
+            "label_changes": session.label_changes,
             "images": images,
             "folder": folder,
             "status": self.thinker.status(),
@@ -131,8 +133,12 @@ class Desk:
         labels, revision = canvas.labels, canvas.revision
         return planes({"box": Box(0, 0, *labels.shape[::-1]), "revision": revision}, [labels])
 
-    async def layers(self, image: int, after: int, seen: int, view: list[float] | None) -> Response:
-        """Return what changed in the pictures of an image after a version, as soon as there is something."""
+    async def layers(self, image: int, after: int, seen: int, named: int, step: int, view: list[float] | None) -> Response:
+        """Return what changed in the pictures of an image after a version, as soon as there is something.
+
+        Returns also where the page has not heard of the last stroke (``seen``), change of labels (``named``) or step of the
+        export.
+        """
         box = self._view(image, view)
         await run_in_threadpool(self.thinker.look, image, box)
         self._loop = asyncio.get_running_loop()
@@ -141,14 +147,16 @@ class Desk:
             news = self.thinker.news(image, after)
             if news is not None:
                 return await run_in_threadpool(self._layers, image, news)
-            if self.session.canvas(image).revision != seen:
-                break  # somebody painted in another window
+            now = self.session.canvas(image).revision, self.session.label_changes, self.export.state()["step"]
+            if now != (seen, named, step):
+                break
             await self.news(deadline - self._loop.time())
         return self._layers(image, News(after, Progress(), Box(0, 0, 0, 0), []))
 
     def _layers(self, image: int, news: News) -> Response:
         header = {"box": news.box, "version": news.version, **news.progress._asdict()}
-        header |= {"revision": self.session.canvas(image).revision, "labels": len(self.session.labels)}
+        header |= {"revision": self.session.canvas(image).revision, "label_changes": self.session.label_changes}
+        header["export"] = self.export.state()
         return planes(header | {"status": self.thinker.status()}, news.planes)
 
     def pixels(self, image: int) -> Response:
@@ -219,8 +227,9 @@ def make_app(desk: Desk) -> Starlette:
     async def layers(request: Request) -> Response:
         view = request.query_params.get("view")
         numbers = None if view is None else [_number(text) for text in view.split(",")]
-        after, seen = (int(_number(request.query_params.get(name, "0"))) for name in ("after", "seen"))
-        return await desk.layers(_image(request), after, seen, numbers)
+        names = ("after", "seen", "named", "step")
+        after, seen, named, step = (int(_number(request.query_params.get(name, "0"))) for name in names)
+        return await desk.layers(_image(request), after, seen, named, step, numbers)
 
     image = "/api/images/{image}"
     routes = [

@@ -93,6 +93,7 @@ class Session:
             self.images = open_folder(self.folder)
             self._canvases: dict[int, Canvas] = {}
             self.labels = self._open_labels(list(labels))
+            self.label_changes = 0
         except BaseException:
             self._file.close()
             raise
@@ -160,6 +161,7 @@ class Session:
     def _keep(self, labels: list[Label]) -> None:
         write_labels(self.folder / LABELS, labels)
         self.labels = labels
+        self.label_changes += 1
 
     def snapshot(self) -> tuple[int, dict[int, tuple[np.ndarray, int]]]:
         """Return the number of labels, and map and revision of every image that has strokes (or had)."""

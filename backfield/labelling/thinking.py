@@ -76,7 +76,7 @@ class Thinker:
         self._problem = ""
         self._model = 0  # how often the field has changed
         self._strokes, self._learned = 1, 0  # how often somebody painted, and of which of these the model is
-        self._refined = 0
+        self._refined = self._timed = 0
         self._since = time.perf_counter()  # of the last stroke
         self._focus: tuple[int, Box | None] | None = None
         self._listener: Callable[[], None] = lambda: None
@@ -154,7 +154,7 @@ class Thinker:
             "image": chosen,
             "x": place.x,
             "y": place.y,
-            "reason": f"Uncertain here: {place.entropy:.0%} of a coin toss.",
+            "reason": f"Uncertain here: entropy {place.entropy:.0%} of the largest possible.",
         }
 
     def close(self) -> None:
@@ -268,9 +268,10 @@ class Thinker:
             moved += picture.put(box, beliefs, field.known, progress)
             self._listener()
         self._drawn[image] = model
-        self._seconds = time.perf_counter() - self._since
-        if not fresh and self._refined != self._strokes:
-            self._changes.append(moved / (shape[0] * shape[1]))
+        if self._timed != self._learned:  # the first picture of a stroke; later ones are of another image or of new numbers
+            self._timed, self._seconds = self._learned, time.perf_counter() - self._since
+            if not fresh:
+                self._changes.append(moved / (shape[0] * shape[1]))
         self._note_place(image)
 
     def _refine(self) -> None:

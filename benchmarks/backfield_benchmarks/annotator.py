@@ -4,9 +4,12 @@
 
 Membranes (isbi2012_membrane), horses and backgrounds. A seed draws images to label and others to test on. Three ways to
 choose the next place: at random, where the classifier alone is uncertain, where the field is uncertain. Counted are the
-strokes until mean IoU on the test images has closed 90 % of the gap between the majority class and the classifier alone,
-fitted to all labels of the images to label; where that is never reached, the number of strokes that were tried. Every way of
-choosing sees the same images. The curves, mean and standard error over seeds, go into the JSON.
+strokes until mean IoU on the test images has closed 90 % of the gap between the majority class and training with all labels
+of the images to label; where that is never reached, the number of strokes that were tried. There are two such models, the
+classifier alone and the field: ``strokes`` counts up to the first, whatever the way of choosing, ``strokes_to_best`` up to
+the better of the two. Every way of choosing sees the same images. The curves, mean and standard error over seeds, go into
+the JSON, from which a run that was ended goes on. Every third image is left out: settings were chosen on those
+(``--develop`` draws from them alone).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from backfield.atomic import write_text
 from backfield.datasets._files import data_dir, read_image, read_mask
 from backfield.labelling.asking import choose_image, uncertain_place
 from backfield.labelling.field import Features, Field, features_of, pieces, softmax
@@ -41,8 +45,12 @@ class Task:
     radius: float
     side: int  # larger images are cut to this
     n_images: int = 5
+    develop: bool = False
 
     def pairs(self, data: Path) -> list[tuple[Path, Path]]:
+        return [pair for k, pair in enumerate(self._all_pairs(data)) if (k % 3 == 0) == self.develop]
+
+    def _all_pairs(self, data: Path) -> list[tuple[Path, Path]]:
         if self.name == "membranes":
             folder = data / "isbi2012_membrane"
             return [(path, folder / "masks" / path.name) for path in sorted((folder / "images").iterdir())]
@@ -107,7 +115,7 @@ class Desk:
             for f, t in zip(self.features, self.truth, strict=True)
         ]
         rows, learner = Rows.of(material), Learner()
-        field = learner.classify(rows)
+        field = learner.classify(rows, THOROUGH)
         refined, _ = learner.refine(rows, material, THOROUGH, lambda: False)
         return self.iou(lambda f: by_classifier(field, f)), self.iou(lambda f: by_field(refined, f))
 
@@ -176,32 +184,54 @@ def strokes_until(curve: list[tuple[int, float]], target: float, most: int) -> i
     return next((stroke for stroke, value in curve if value >= target), most)
 
 
-def study(task: Task, data: Path, seeds: int, n_strokes: int) -> dict[str, Any]:
-    rows, curves = [], {arm: [] for arm in ARMS}  # type: ignore[var-annotated]
-    for seed in range(seeds):
-        desk = Desk.draw(task, data, seed)
-        low, (high, field_high) = desk.majority(), desk.full()
-        row = {"seed": seed, "majority": low, "full": high, "full_field": field_high}
-        for number, arm in enumerate(ARMS):
-            start = time.process_time()
-            curve = run(desk, number, seed, n_strokes)
-            curves[arm].append(dict(curve))
-            row[arm] = strokes_until(curve, low + 0.9 * (high - low), n_strokes)
-            row[f"{arm}, seconds"] = round(time.process_time() - start, 1)
-        rows.append(row)
-        print(json.dumps({"task": task.name, **row}), flush=True)
-    out: dict[str, Any] = {"task": task.name, "seeds": seeds, "strokes_tried": n_strokes, "rows": rows}
-    for arm in ARMS:
-        counts = np.array([row[arm] for row in rows], dtype=float)
-        out[arm] = {"strokes_mean": counts.mean(), "strokes_se": counts.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else None}
-        steps = sorted(set.intersection(*(set(curve) for curve in curves[arm])))
-        values = np.array([[curve[s] for s in steps] for curve in curves[arm]])
-        out[arm] |= {"strokes": steps, "iou": values.mean(axis=0).round(4).tolist()}
-        out[arm]["iou_se"] = (values.std(axis=0, ddof=1) / np.sqrt(seeds)).round(4).tolist() if seeds > 1 else None
-    out["full"], out["majority"] = (float(np.mean([row[key] for row in rows])) for key in ("full", "majority"))
-    first = out[ARMS[0]]["strokes_mean"]
-    out["ratio"] = {arm: round(out[arm]["strokes_mean"] / first, 3) for arm in ARMS}
+def cell(task: Task, data: Path, seed: int, n_strokes: int) -> dict[str, Any]:
+    """Return what one seed gives: scores to compare with, and strokes and curve of each way of choosing."""
+    desk = Desk.draw(task, data, seed)
+    low, (high, field_high) = desk.majority(), desk.full()
+    out: dict[str, Any] = {"task": task.name, "seed": seed, "strokes_tried": n_strokes}
+    out |= {"majority": low, "full": high, "full_field": field_high}
+    for number, arm in enumerate(ARMS):
+        start = time.process_time()
+        curve = run(desk, number, seed, n_strokes)
+        targets = (low + 0.9 * (top - low) for top in (high, max(high, field_high)))
+        first, best = (strokes_until(curve, target, n_strokes) for target in targets)
+        out[arm] = {"strokes": first, "strokes_to_best": best, "seconds": round(time.process_time() - start, 1)}
+        out[arm]["curve"] = [[stroke, round(value, 4)] for stroke, value in curve]
     return out
+
+
+def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return means and standard errors over the seeds of a task."""
+    out = {key: cells[0][key] for key in ("task", "strokes_tried")} | {"seeds": len(cells)}
+    out |= {key: float(np.mean([each[key] for each in cells])) for key in ("majority", "full", "full_field")}
+    for arm in ARMS:
+        found = {}
+        for name in ("strokes", "strokes_to_best"):
+            found[f"{name}_mean"], found[f"{name}_se"] = _mean(np.array([each[arm][name] for each in cells], float))
+        curves = [dict(each[arm]["curve"]) for each in cells]
+        steps = sorted(set.intersection(*map(set, curves)))
+        mean, se = _mean(np.array([[curve[step] for step in steps] for curve in curves]))
+        out[arm] = found | {"at": steps, "iou": np.round(mean, 4).tolist(), "iou_se": np.round(se, 4).tolist()}
+    for ratio, name in (("ratio", "strokes_mean"), ("ratio_to_best", "strokes_to_best_mean")):
+        out[ratio] = {arm: round(out[arm][name] / out[ARMS[0]][name], 3) for arm in ARMS}
+    return out
+
+
+def _mean(values: np.ndarray) -> tuple[Any, Any]:
+    """Return mean and standard error over the first axis."""
+    spread = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros(values.shape[1:])
+    return values.mean(axis=0).tolist(), spread.tolist()
+
+
+def summaries(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a summary of each task that has cells."""
+    by_task = {name: [each for each in cells if each["task"] == name] for name in TASKS}
+    return [summary(each) for each in by_task.values() if each]
+
+
+def stored(path: Path | None) -> list[dict[str, Any]]:
+    """Return the cells of a file."""
+    return json.loads(path.read_text())["cells"] if path is not None and path.exists() else []
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
@@ -214,7 +244,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     for ax, result in zip(axes[0], results, strict=True):
         for arm, colour in zip(ARMS, ("#999999", "#e69f00", "#0072b2"), strict=True):
             found = result[arm]
-            x, y, se = found["strokes"], np.array(found["iou"]), np.array(found["iou_se"] or 0.0)
+            x, y, se = found["at"], np.array(found["iou"]), np.array(found["iou_se"])
             ax.plot(x, y, color=colour, label=arm)
             ax.fill_between(x, y - se, y + se, color=colour, alpha=0.2, linewidth=0)
         ax.axhline(
@@ -228,27 +258,43 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def keep(found: dict[str, Any], cells: list[dict[str, Any]], path: Path | None) -> list[dict[str, Any]]:
+    """Return the cells with one more, and those that another process has written meanwhile; print and write them."""
+    print(json.dumps({key: found[key] for key in ("task", "seed", "majority", "full", "full_field")}), flush=True)
+    print(json.dumps({arm: {k: v for k, v in found[arm].items() if k != "curve"} for arm in ARMS}), flush=True)
+    name = (found["task"], found["seed"])
+    others = [each for each in stored(path) or cells if (each["task"], each["seed"]) != name]
+    cells = sorted([*others, found], key=lambda each: (each["task"], each["seed"]))
+    if path:
+        write_text(path, json.dumps({"name": "annotator", "results": summaries(cells), "cells": cells}) + "\n")
+    return cells
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--strokes", type=int, default=100)
     parser.add_argument("--images", type=int, help="images to label, and as many to test on")
+    parser.add_argument("--develop", action="store_true", help="draw from the images on which settings were chosen")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    tasks = [TASKS[name] for name in options.tasks]
+    tasks = [replace(TASKS[name], develop=options.develop) for name in options.tasks]
     if options.images:
         tasks = [replace(task, n_images=options.images) for task in tasks]
-    results = []
+    cells = stored(options.out)
     for task in tasks:
-        results.append(study(task, data_dir(options.data), options.seeds, options.strokes))
-        print(json.dumps({"task": task.name, "ratio": results[-1]["ratio"]}), flush=True)
-        if options.out:
-            options.out.write_text(json.dumps({"name": "annotator", "results": results}, indent=1) + "\n")
-        if options.plot:
-            plot(results, options.plot)
+        for seed in range(options.start, options.seeds):
+            key = {"task": task.name, "seed": seed, "strokes_tried": options.strokes}
+            if key not in [{name: each[name] for name in key} for each in cells]:
+                cells = keep(cell(task, data_dir(options.data), seed, options.strokes), cells, options.out)
+    for each in summaries(cells):
+        print(json.dumps({key: each[key] for key in ("task", "seeds", "ratio", "ratio_to_best")}), flush=True)
+    if options.plot:
+        plot(summaries(cells), options.plot)
 
 
 if __name__ == "__main__":

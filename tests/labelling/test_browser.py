@@ -149,6 +149,18 @@ def test_a_person_labels_a_folder(browser, served):
     assert (np.asarray(Image.open(served.session.images[1].mask)) == 2).any()
     hand.picture("desktop-second-image")
 
+    # A second window hears of a label's new name, and shows the image whole when its size changes.
+    other = Hand(browser.new_page(viewport={"width": 1000, "height": 700}), served.url)
+    name = page.locator("#labels input[type=text]").nth(2)
+    name.fill("edge")
+    name.press("Enter")
+    other.page.wait_for_function("() => document.querySelectorAll('#labels input[type=text]')[2].value === 'edge'")
+    large = other.scale()
+    other.page.set_viewport_size({"width": 700, "height": 500})
+    other.page.wait_for_function(f"() => document.getElementById('canvas').getContext('2d').getTransform().a < {large}")
+    assert not other.errors
+    other.page.close()
+
     # Reload: all is as it was.
     hand.open(served.url)
     assert page.locator("#labels li").count() == 3
@@ -162,6 +174,8 @@ def test_a_person_labels_a_folder(browser, served):
     hand.until("d => d.export === 'done'")
     assert "backfield predict" in page.locator("#export-lines").text_content()
     assert (served.session.folder / "model.bf").exists()
+    hand.open(served.url)
+    assert hand.data("export") == "done" and "backfield predict" in page.locator("#export-lines").text_content()
     hand.picture("desktop-export")
     assert not hand.errors
 

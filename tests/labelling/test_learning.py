@@ -1,5 +1,6 @@
 """Scribbles -> classifier and field: parts agree with wholes, gradients with differences, the model with its file."""
 
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -7,15 +8,16 @@ import pytest
 
 import backfield as bf
 from backfield.errors import InputError
+from backfield.labelling import Session
 from backfield.labelling import field as field_module
 from backfield.labelling.asking import advice, choose_image, uncertain_place
 from backfield.labelling.field import Field, features_of, pieces, window
-from backfield.labelling.learning import FOLDS, QUICK, Learner, Mosaic, Rows, Stopped
+from backfield.labelling.learning import FEW_CELLS, FOLDS, QUICK, Learner, Mosaic, Rows, Stopped
 from backfield.labelling.material import collect
 from backfield.labelling.pictures import Picture, entropy, quantised
 from backfield.labelling.strokes import HIDDEN, Box, Stroke
-from backfield.labelling.thinking import _in_order
-from tests.labelling.conftest import picture
+from backfield.labelling.thinking import Thinker, _in_order
+from tests.labelling.conftest import DISC, GROUND, picture
 
 
 def painted(truth, places, size=7.0):
@@ -203,7 +205,35 @@ def test_uncertain_places_are_asked_for():
     assert counts.tolist() == [20]
 
 
+def test_the_ridge_falls_with_the_painted_cells(scene):
+    """Pixels of one cell count as one observation: the more cells, the larger weights may be."""
+    features, truth, labels = scene
+    few, many = (Rows.of([collect(features, each, 1)]) for each in (labels, truth.astype(np.uint8)))
+    assert few.n_cells >= 8 and many.n_cells == len(
+        np.unique([(y // 32, x // 32, v) for (y, x), v in np.ndenumerate(truth)], axis=0)
+    )
+    same = replace(few, n_cells=100 * FEW_CELLS)
+    assert np.abs(Learner().classify(same).weights).max() > 1.5 * np.abs(Learner().classify(few).weights).max()
+
+
+def test_looking_elsewhere_is_no_update(folder):
+    """The seconds are those from a stroke to its picture."""
+    session = Session(folder, ["ground", "disc"])
+    thinker = Thinker(session)
+    try:
+        for stroke in (GROUND, DISC):
+            thinker.changed(0, session.paint(0, stroke).box, None)
+        assert thinker.wait()
+        before = thinker.status()
+        thinker.look(1, None)
+        assert thinker.wait() and thinker.news(1, 0) is not None
+        assert thinker.status()["seconds"] == before["seconds"] and thinker.status()["changed"] == before["changed"]
+    finally:
+        thinker.close()
+        session.close()
+
+
 def test_advice_ends_when_nothing_changes():
     assert "two labels" in advice(1, 1, None, None, [])
-    assert "go on" in advice(20, 2, 0.1, 0.01, [0.1, 0.05])
+    assert "keep going" in advice(20, 2, 0.1, 0.01, [0.1, 0.05])
     assert "export" in advice(20, 2, 0.1, 0.01, [0.001, 0.002, 0.001])

@@ -30,8 +30,8 @@ def planes(answer):
     return header, flat.reshape(header["planes"], height, width)
 
 
-def layers(client, image, after=0, seen=0):
-    return planes(client.get(f"/api/images/{image}/layers", params={"after": after, "seen": seen}))
+def layers(client, image, after=0, **known):
+    return planes(client.get(f"/api/images/{image}/layers", params={"after": after, **known}))
 
 
 def test_the_page_and_its_files(client):
@@ -52,7 +52,7 @@ def test_painting_gives_layers_and_an_undo_takes_them_away(client, served):
     header, _ = planes(client.post("/api/images/0/strokes", json={**DISC, "view": [0, 0, 90, 72]}))
     assert header["revision"] == 2
     found, parts = layers(client, 0, seen=2)
-    assert parts.shape == (5, *SHAPE) and found["labels"] == 2 and set(np.unique(parts[0])) == {0, 1}
+    assert parts.shape == (5, *SHAPE) and set(np.unique(parts[0])) == {0, 1}
     _, (kept,) = planes(client.get("/api/images/0/scribbles"))
     assert (parts[0][kept != 255] == kept[kept != 255]).all()  # scribbles are observed
     planes(client.post("/api/images/0/undo", json={}))
@@ -70,6 +70,20 @@ def test_a_second_window_hears_of_strokes(client, monkeypatch):
     planes(client.post("/api/images/0/strokes", json=GROUND))
     header, parts = layers(client, 0, after=0, seen=0)
     assert header["revision"] == 1
+
+
+def test_a_second_window_hears_of_labels_and_the_export(client, monkeypatch):
+    monkeypatch.setattr("backfield.labelling.server.PATIENCE", 1000.0)
+    client.post("/api/labels", json={"number": 0, "name": "soil"})
+    header, _ = layers(client, 0)
+    assert header["label_changes"] == 1 == client.get("/api/state").json()["label_changes"]
+    client.post("/api/export")  # fails: nothing is painted
+    step = 0
+    while header["export"]["stage"] != "failed":
+        header, _ = layers(client, 0, named=1, step=step)
+        assert header["export"]["step"] > step
+        step = header["export"]["step"]
+    assert "two labels" in header["export"]["text"]
 
 
 def test_pictures_and_places(client):
@@ -209,6 +223,7 @@ def test_an_export_writes_what_predict_writes(client, served, tmp_path):
     assert state["stage"] == "failed" and "two labels" in state["text"]
     for stroke in (GROUND, DISC):
         client.post("/api/images/0/strokes", json=stroke)
+    client.post("/api/labels", json={"name": "rim"})  # which nobody paints
     client.post("/api/export")
     state = wait_for_export(client)
     assert state["stage"] == "done" and "backfield predict" in state["lines"], state
@@ -218,7 +233,7 @@ def test_an_export_writes_what_predict_writes(client, served, tmp_path):
         assert (mine == theirs).mean() > 0.999
         p, q = (np.load(d / f"disc-{k}.npy") for d in (folder / "predictions", tmp_path / "out"))
         assert p.shape == q.shape and np.abs(p - q).max() < 1e-4
-        assert (mine == picture(k)[1]).mean() > 0.9
+        assert (mine == picture(k)[1]).mean() > 0.9 and p.shape[2] == 3
     learn(folder).save(tmp_path / "again.bf")
     assert (bf.load(tmp_path / "again.bf").weights_ == bf.load(folder / "model.bf").weights_).all()
 

@@ -5,7 +5,7 @@ import { HIDDEN, paintSegment } from "./strokes.js";
 import { Queue, Refused, address, getJSON, getPlanes, postJSON } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
-const page = { labels: [], images: [], image: -1, label: 0, tool: "brush", size: 11, picture: null, bitmap: null, stroke: null, version: 0, revision: 0, watch: null, marker: null };
+const page = { labels: [], images: [], image: -1, label: 0, tool: "brush", size: 11, picture: null, bitmap: null, stroke: null, version: 0, revision: 0, watch: null, marker: null, named: 0, step: 0, quiet: 0 };
 const layers = LAYERS.map((layer) => ({ ...layer, ...JSON.parse(sessionStorage.getItem(`layer-${layer.key}`) || "{}") }));
 const view = new View($("canvas"), { draw, begin, move, end });
 const queue = new Queue(saved);
@@ -22,17 +22,17 @@ function draw(context) {
     if (source) context.drawImage(source, 0, 0);
   }
   context.globalAlpha = 1;
-  if (page.marker) ring(context, page.marker, 28 / view.scale, "#ffffff", true);
+  if (page.marker) ring(context, page.marker, 28 / view.scale, "#ffe14d", true);
   if (view.cursor && page.tool !== "fill" && !view.panning) {
     ring(context, view.cursor, page.size / 2, page.tool === "erase" ? "#ffffff" : page.labels[page.label]?.colour || "#fff", false);
   }
 }
 
 function ring(context, at, radius, colour, dashed) {
-  for (const [style, width] of [["rgba(0,0,0,.7)", 3], [colour, 1.5]]) {
+  for (const [style, width] of [["rgba(0,0,0,.7)", 2], [colour, 1]]) {
     context.beginPath();
-    context.setLineDash(dashed ? [6 / view.scale, 4 / view.scale] : []);
-    context.lineWidth = width / view.scale;
+    context.setLineDash(dashed && style === colour ? [9 / view.scale, 5 / view.scale] : []);
+    context.lineWidth = (dashed ? 3 : 1.5) * width / view.scale;
     context.strokeStyle = style;
     context.arc(at[0], at[1], radius, 0, 2 * Math.PI);
     context.stroke();
@@ -140,7 +140,7 @@ async function watch() {
   const control = (page.watch = new AbortController()), image = page.image;
   while (!control.signal.aborted) {
     try {
-      const path = `/api/images/${image}/layers?after=${page.version}&seen=${page.revision}&view=${view.visible().join(",")}`;
+      const path = `/api/images/${image}/layers?after=${page.version}&seen=${page.revision}&named=${page.named}&step=${page.step}&view=${view.visible().join(",")}`;
       const answer = await getPlanes(path, control.signal);
       if (control.signal.aborted) return;
       await takeLayers(answer);
@@ -164,7 +164,8 @@ async function takeLayers({ header, planes }) {
   }
   showStatus(header.status);
   if (header.revision !== page.revision && !page.stroke && !queue.waiting.length) await loadScribbles();
-  if (header.labels !== page.labels.length) await refresh();
+  showExport(header.export);
+  if (header.label_changes !== page.named) await refresh();
 }
 
 async function refresh() {
@@ -174,6 +175,7 @@ async function refresh() {
 
 function take(state) {
   page.labels = state.labels;
+  page.named = state.label_changes;
   page.images = state.images;
   document.title = `${state.folder.split("/").pop()} – backfield label`;
   page.picture?.recolour();
@@ -191,6 +193,8 @@ function say(text, bad = false) {
   message.textContent = text;
   message.hidden = !text;
   message.classList.toggle("bad", bad);
+  clearTimeout(page.quiet);
+  page.quiet = setTimeout(() => { message.hidden = true; }, 6000);
 }
 
 function element(kind, properties = {}, ...children) {
@@ -263,7 +267,7 @@ function showStatus(status) {
   if (!status) return;
   const rows = [["Scribbles", String(status.scribbles)]];
   if (status.error !== null) rows.push(["Error, held out", status.spread === null ? percent(status.error) : `${percent(status.error)} ± ${percent(status.spread)}`]);
-  if (status.changed !== null) rows.push(["Changed by last stroke", percent(status.changed)]);
+  if (status.changed !== null) rows.push(["Last stroke changed", percent(status.changed)]);
   if (status.seconds !== null) rows.push(["Last update", `${Math.round(1000 * status.seconds)} ms`]);
   $("status").replaceChildren(...rows.flatMap(([term, text]) => [element("dt", { textContent: term }), element("dd", { textContent: text })]));
   $("advice").textContent = status.advice;
@@ -275,24 +279,20 @@ function showStatus(status) {
 }
 
 function showExport(state) {
-  $("export-box").hidden = !state || state.stage === "idle";
-  if (!state || state.stage === "idle") return;
+  if (state.step < page.step) return; // an older answer that came late
+  page.step = state.step;
+  $("export-box").hidden = state.stage === "idle";
   $("export-bar").value = state.total ? state.done / state.total : 0;
   $("export-text").textContent = state.text;
-  $("export-lines").textContent = state.lines || "";
+  $("export-lines").textContent = state.lines;
+  $("export-lines").hidden = !state.lines;
   $("export").disabled = state.stage === "running";
   document.documentElement.dataset.export = state.stage;
 }
 
 async function startExport() {
   try {
-    let state = await (await postJSON("/api/export", {})).json();
-    while (state.stage === "running") {
-      showExport(state);
-      await new Promise((resume) => setTimeout(resume, 300));
-      state = (await getJSON("/api/state")).export;
-    }
-    showExport(state);
+    showExport(await (await postJSON("/api/export", {})).json());
   } catch (error) { say(error.message, true); }
 }
 
@@ -301,7 +301,6 @@ async function next() {
     const place = await getJSON(`/api/images/${page.image}/next`);
     await open(place.image, place);
     say(place.reason);
-    setTimeout(() => { if (!$("message").classList.contains("bad")) say(""); }, 4000);
   } catch (error) { say(error.message, true); }
 }
 

@@ -18,6 +18,7 @@ export class View {
     this.gesture = null;
     this.panning = false;
     this.cursor = null;
+    this.whole = true; // nobody has moved the image since it was shown whole
     new ResizeObserver(() => this.resize()).observe(canvas);
     canvas.addEventListener("pointerdown", (e) => this.down(e));
     canvas.addEventListener("pointermove", (e) => this.moved(e));
@@ -38,6 +39,7 @@ export class View {
     this.scale = Math.min(box.width / width, box.height / height) * 0.96 || 1;
     this.x = (box.width - width * this.scale) / 2;
     this.y = (box.height - height * this.scale) / 2;
+    this.whole = true;
     this.redraw();
   }
 
@@ -48,6 +50,7 @@ export class View {
     if (this.scale < near) this.scale = near;
     this.x = inside(box.width / 2 - x * this.scale, box.width, this.width * this.scale);
     this.y = inside(box.height / 2 - y * this.scale, box.height, this.height * this.scale);
+    this.whole = false;
     this.redraw();
   }
 
@@ -58,6 +61,7 @@ export class View {
     this.x = atX - (atX - this.x) * (scale / this.scale);
     this.y = atY - (atY - this.y) * (scale / this.scale);
     this.scale = scale;
+    this.whole = false;
     this.redraw();
   }
 
@@ -83,6 +87,7 @@ export class View {
     const box = this.canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.max(1, Math.round(box.width * ratio));
     this.canvas.height = Math.max(1, Math.round(box.height * ratio));
+    if (this.whole) this.fit();
     this.redraw();
   }
 
@@ -120,6 +125,7 @@ export class View {
     if (!before) { this.redraw(); return; }
     const now = this.place(event);
     if (this.gesture === "pan") {
+      this.whole = false;
       this.x += now[0] - before[0];
       this.y += now[1] - before[1];
     } else if (this.gesture === "pinch" && this.pointers.size === 2) {
