@@ -37,7 +37,7 @@ class Served:
         self.socket = _listen(port)
         self.port = int(self.socket.getsockname()[1])
         self.token = secrets.token_urlsafe(24)
-        self.thinker = Thinker(session, prior)
+        self.thinker = Thinker(session, prior, warm=True)
         self.export = Export(session, model)
         self.desk = Desk(session, self.thinker, self.export)
         self.app = Guard(make_app(self.desk), self.token, self.port)

@@ -20,13 +20,13 @@ from backfield.labelling.field import Features, Field, features_of, pieces
 from backfield.labelling.learning import QUICK, HeldOut, Learner, Rows, Stopped
 from backfield.labelling.material import Material, collect
 from backfield.labelling.pictures import ENTROPY, News, Picture, Progress
+from backfield.labelling.practice import practise
 from backfield.labelling.session import Session
-from backfield.labelling.strokes import Box, clipped
+from backfield.labelling.strokes import Box
+from backfield.labelling.view import first_seen, in_order
 
 #: Bytes of features that are kept in memory.
 ROOM = 2**30
-#: Pixels (width, height) around a stroke that come first where more is seen.
-FIRST = (1024, 768)
 #: A picture is drawn again where the field's numbers moved by more, relative to their size.
 _MOVED = 0.03
 
@@ -58,10 +58,13 @@ class Thinker:
     session : whose scribbles
     prior : Field, optional
         A model to start from.
+    warm : bool
+        Learn from noise first: kernels that are not compiled yet are then ready when somebody paints.
     """
 
-    def __init__(self, session: Session, prior: Field | None = None) -> None:
+    def __init__(self, session: Session, prior: Field | None = None, warm: bool = False) -> None:
         self.session = session
+        self._cold = warm
         self.learner = Learner(prior)
         self.field: Field | None = prior
         self.features = FeatureStore(session)
@@ -97,7 +100,7 @@ class Thinker:
         with self._wake:
             self._strokes += 1
             self._since = time.perf_counter()
-            self._focus = (image, _first(box, view, self.session.images[image].shape))
+            self._focus = (image, first_seen(box, view, self.session.images[image].shape))
             self._wake.notify()
             return self._strokes
 
@@ -200,6 +203,8 @@ class Thinker:
 
     def _task(self) -> Callable[[], None] | None:
         """Return what is most urgent."""
+        if self._cold:
+            return self._warm_up
         if self._learned != self._strokes:
             return self._learn
         focus = self._focus
@@ -215,6 +220,14 @@ class Thinker:
     def _say(self, text: str) -> None:
         self._busy = text
         self._listener()
+
+    def _warm_up(self) -> None:
+        """Do once, for noise, what strokes of all labels ask for."""
+        self._say("getting ready …")
+        try:
+            practise(len(self.session.labels), lambda: self._closing)
+        finally:
+            self._cold = False
 
     def _learn(self) -> None:
         """Fit the classifier to all scribbles."""
@@ -259,7 +272,7 @@ class Thinker:
             self._say("looking at the image …")
         features = self.features[image]
         fresh, moved = picture.version == 0, 0
-        first, rest = _in_order(view, shape)
+        first, rest = in_order(view, shape)
         for number, box in enumerate([*first, *rest], start=1):
             if self._closing or self._learned != self._strokes or self._focus[0] != image:
                 raise Stopped
@@ -325,26 +338,3 @@ class Thinker:
 def _distance(field: Field, other: Field) -> float:
     mine, others = (np.array([each.scale, each.contrast, each.constant]) for each in (field, other))
     return float((np.abs(mine - others) / (0.2 + np.abs(others))).max())
-
-
-def _first(box: Box, view: Box | None, shape: tuple[int, int]) -> Box | None:
-    """Return what to draw first: what is seen, or the surroundings of the stroke where that is much."""
-    if view is None or view.area <= FIRST[0] * FIRST[1]:
-        return view
-    x, y = box.x + box.width // 2, box.y + box.height // 2
-    return clipped(x - FIRST[0] // 2, y - FIRST[1] // 2, x + FIRST[0] // 2, y + FIRST[1] // 2, shape)
-
-
-def _in_order(view: Box | None, shape: tuple[int, int]) -> tuple[list[Box], list[Box]]:
-    """Return the pieces of the view, and those of the four strips around it."""
-    height, width = shape
-    if view is None or not view.area:
-        return pieces(Box(0, 0, width, height)), []
-    right, bottom = view.x + view.width, view.y + view.height
-    strips = [
-        Box(0, 0, width, view.y),
-        Box(0, view.y, view.x, view.height),
-        Box(right, view.y, width - right, view.height),
-        Box(0, bottom, width, height - bottom),
-    ]
-    return pieces(view), [piece for box in strips if box.area for piece in pieces(box)]

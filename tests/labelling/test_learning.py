@@ -15,8 +15,10 @@ from backfield.labelling.field import Field, features_of, pieces, window
 from backfield.labelling.learning import FEW_CELLS, FOLDS, QUICK, Learner, Mosaic, Rows, Stopped
 from backfield.labelling.material import collect
 from backfield.labelling.pictures import Picture, entropy, quantised
+from backfield.labelling.practice import practise
 from backfield.labelling.strokes import HIDDEN, Box, Stroke
-from backfield.labelling.thinking import Thinker, _in_order
+from backfield.labelling.thinking import Thinker
+from backfield.labelling.view import in_order
 from tests.labelling.conftest import DISC, GROUND, picture
 
 
@@ -66,7 +68,7 @@ def test_a_part_of_an_image_gives_the_numbers_of_the_whole(learned, monkeypatch)
     observed = np.where(labels == HIDDEN, -1, labels.astype(np.int64)).reshape(-1)
     expected = bf.infer(whole, "tree_reweighted(n_iter=5)", observed=observed, dtype="float32").unary.reshape(140, 151, 2)
     found = np.empty_like(expected)
-    for box in chain(*_in_order(Box(21, 43, 99, 37), (140, 151))):
+    for box in chain(*in_order(Box(21, 43, 99, 37), (140, 151))):
         found[box.slices] = field.beliefs(features, box, labels).field
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
@@ -74,7 +76,7 @@ def test_a_part_of_an_image_gives_the_numbers_of_the_whole(learned, monkeypatch)
 def test_pieces_cover_a_box_once_and_windows_have_one_size():
     for shape in ((512, 512), (513, 1025), (2048, 2048), (3, 7), (1, 1)):
         count = np.zeros(shape, int)
-        for box in chain(*_in_order(Box(1, 0, shape[1] // 2, max(1, shape[0] // 3)), shape)):
+        for box in chain(*in_order(Box(1, 0, shape[1] // 2, max(1, shape[0] // 3)), shape)):
             count[box.slices] += 1
         assert (count == 1).all()
     windows = [window(box, (2048, 2048)) for box in pieces(Box(0, 0, 2048, 2048))]
@@ -231,6 +233,15 @@ def test_looking_elsewhere_is_no_update(folder):
     finally:
         thinker.close()
         session.close()
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_practice_fits_the_field_too(n_labels, monkeypatch):
+    """With fewer dots nothing would be left out, and the slowest kernels not be compiled."""
+    found = []
+    monkeypatch.setattr(Mosaic, "held_out", lambda self, field: found.append(np.unique(self.labels).tolist()))
+    practise(n_labels, lambda: False)
+    assert found == [list(range(-1, n_labels))]
 
 
 def test_advice_ends_when_nothing_changes():

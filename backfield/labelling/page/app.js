@@ -267,7 +267,7 @@ function showStatus(status) {
   if (!status) return;
   const rows = [["Scribbles", String(status.scribbles)]];
   if (status.error !== null) rows.push(["Error, held out", status.spread === null ? percent(status.error) : `${percent(status.error)} ± ${percent(status.spread)}`]);
-  if (status.changed !== null) rows.push(["Last stroke changed", percent(status.changed)]);
+  if (status.changed !== null) rows.push(["Last change", percent(status.changed)]);
   if (status.seconds !== null) rows.push(["Last update", `${Math.round(1000 * status.seconds)} ms`]);
   $("status").replaceChildren(...rows.flatMap(([term, text]) => [element("dt", { textContent: term }), element("dd", { textContent: text })]));
   $("advice").textContent = status.advice;
