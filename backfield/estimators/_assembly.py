@@ -10,8 +10,9 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,7 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from backfield.data.label_sets import LabelSets
-from backfield.data.sequences import is_lazy
+from backfield.data.sequences import is_lazy, mapped
 from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.estimators._settings import Settings
@@ -66,6 +67,18 @@ class Reader:
         """Return the instance and the flat labels of an example."""
         with located(number):
             sample = self.structure.sample(x, self.names)
+            return sample, self.structure.flat(y, sample)
+
+    def pairs(self, X: Any, y: Any) -> Sequence[tuple[Instance, np.ndarray | LabelSets]]:
+        """Return instances and flat labels: a list where X is in memory, read many at a time where the structure can."""
+        samples = None
+        if not is_lazy(X):
+            with suppress(InputError):  # one by one, the error says where it is
+                samples = self.structure.samples(X, self.names)
+        return mapped(self.pair, X, y) if samples is None else mapped(self._flat, samples, y)
+
+    def _flat(self, sample: Instance, y: Any, number: int) -> tuple[Instance, np.ndarray | LabelSets]:
+        with located(number):
             return sample, self.structure.flat(y, sample)
 
 
@@ -208,6 +221,14 @@ class Classes:
     def __len__(self) -> int:
         return len(self.values)
 
+    @cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.values)  # models of other programs have their own order
+
+    @cached_property
+    def _sorted(self) -> np.ndarray:
+        return self.values[self._order]
+
     def encode(self, labels: np.ndarray | LabelSets) -> np.ndarray:
         """Return labels as positions, -1 = hidden, sets as a mask (n, L); masks pass."""
         if isinstance(labels, LabelSets):
@@ -215,9 +236,8 @@ class Classes:
         if labels.ndim == 2 or self.fixed:
             return labels
         hidden = ~is_known(labels)
-        order = np.argsort(self.values)  # models of other programs have their own order
-        place = np.searchsorted(self.values, labels, sorter=order)
-        position = order[np.minimum(place, len(self.values) - 1)]
+        place = np.searchsorted(self._sorted, labels)
+        position = self._order[np.minimum(place, len(self.values) - 1)]
         unknown = np.flatnonzero((self.values[position] != labels) & ~hidden)
         if len(unknown):
             shown = ", ".join(str(c) for c in self.values[:10]) + (", ..." if len(self.values) > 10 else "")

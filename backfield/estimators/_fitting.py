@@ -84,7 +84,7 @@ def prepare(
     """Return the problem of fitting X and y; with ``learned``, one more of the same weights."""
     X, y = _training_data(X, y)
     reader = learned.reader if learned is not None else Reader(settings.structure, settings.structure.learn_names(X))
-    pairs = mapped(reader.pair, X, y)
+    pairs = reader.pairs(X, y)
     survey = Surveyor(reader.structure, pairs).survey(settings.n_jobs)
     settings = settings.resolved(survey.acyclic)
     features = None

@@ -68,10 +68,40 @@ class Named(NamedTuple):
 
 def learn_columns(X: Sequence[Any], separator: str, min_count: int = 1) -> Columns:
     """Return the columns of the features that occur at least so many times, in the order of their first use."""
-    starts = range(0, len(X), _AT_ONCE)
-    batches = (chain.from_iterable(X[number] for number in range(first, min(first + _AT_ONCE, len(X)))) for first in starts)
-    read = (Named.of(list(batch), separator) for batch in batches)
+    read = (_read(batch, number * _AT_ONCE, separator) for number, batch in enumerate(_batches(X)))
     return number_names(((each.hashes, each.names) for each in read), min_count)
+
+
+def _read(batch: list[Any], first: int, separator: str) -> Named:
+    """Read sequences, the first of which has the number ``first``."""
+    try:
+        return Named.of(list(chain.from_iterable(batch)), separator)
+    except InputError:
+        for number, sequence in enumerate(batch, start=first):
+            try:
+                Named.of(list(sequence), separator)
+            except InputError as error:
+                raise InputError(f"example {number}: {error}") from error
+        raise
+
+
+def _batches(X: Sequence[Any]) -> Iterator[list[Any]]:
+    for first in range(0, len(X), _AT_ONCE):
+        yield [X[number] for number in range(first, min(first + _AT_ONCE, len(X)))]
+
+
+def feature_matrices(X: Sequence[Any], names: dict[str, int], separator: str) -> Iterator[csr_matrix]:
+    """Yield the rows of each of some sequences; those that are read together share their arrays."""
+    from scipy.sparse import csr_matrix
+
+    for batch in _batches(X):
+        whole = feature_matrix(list(chain.from_iterable(batch)), names, separator)
+        stop = 0
+        for sequence in batch:
+            start, stop = stop, stop + len(sequence)
+            first, last = whole.indptr[start], whole.indptr[stop]
+            parts = _shared(whole.data[first:last]), whole.indices[first:last], whole.indptr[start : stop + 1] - first
+            yield csr_matrix(parts, shape=(len(sequence), len(names)))
 
 
 def feature_matrix(sequence: Sequence[Any], names: dict[str, int], separator: str) -> csr_matrix:

@@ -132,6 +132,10 @@ class Structure(Component):
         """Return the instance of an entry of X; ``names`` are those that :meth:`learn_names` returned."""
         raise NotImplementedError
 
+    def samples(self, X: Sequence[Any], names: dict[str, int] | None = None) -> list[Instance] | None:
+        """Return the instances of entries that are in memory; None where they are made one by one."""
+        return None
+
     def join(self, X: Sequence[Any], names: dict[str, int] | None = None) -> Instance | None:
         """Return several entries of X as one instance, to predict them at once; None: one by one."""
         return None

@@ -14,7 +14,7 @@ from backfield.data.kinds import ChainArrays, ColumnFile
 from backfield.data.label_sets import LabelSets, has_sets
 from backfield.data.token_files import ConlluFile, JsonLines
 from backfield.errors import InputError
-from backfield.features.named import feature_matrix, learn_columns
+from backfield.features.named import feature_matrices, feature_matrix, learn_columns
 from backfield.graph import Graph
 from backfield.graph.builders import chains
 from backfield.structures.base import BlockSize, Instance, Structure
@@ -78,6 +78,12 @@ class Chain(Structure, name="chain"):
         if x.ndim != 2 or x.shape[0] == 0:
             raise InputError(f"a sequence must have shape (T, F) with T >= 1, received {x.shape}.")
         return self._instance(x, (x.shape[0],))
+
+    def samples(self, X: Sequence[Any], names: dict[str, int] | None = None) -> list[Instance] | None:
+        """Return the instances of named features, read many sequences at a time."""
+        if names is None or not all(map(is_tokens, X)):
+            return None
+        return [self._instance(x, (x.shape[0],)) for x in feature_matrices(X, names, self.separator)]
 
     def join(self, X: Sequence[Any], names: dict[str, int] | None = None) -> Instance | None:
         """Return the instance of sequences end to end, where all are of one kind."""

@@ -172,8 +172,10 @@ class Problem:
         return Evaluation(value, gradient + 2 * shrunk, errors, total.sweeps), product + 2 * ridge * direction
 
     def grams(self) -> list[Gram]:
-        """Return X'X of each block of weights that has some."""
-        matrices = self._fold(_grams, _add_parts, None)
+        """Return X'X of each block of weights that has some; None for all where an energy has none, whatever its rows."""
+        own = [block for block in self.task.layout.blocks if block.stop > block.start]
+        none = any(block.energy.gram(np.empty((0, block.n_features)), block.intercept) is None for block in own)
+        matrices = [None] * len(self.task.layout.blocks) if none else self._fold(_grams, _add_parts, None)
         ridge = self.penalty.each()
         return [
             Gram(block.start, block.stop, block.n_outputs, matrix, _ridge_of_rows(ridge[block.start : block.stop], matrix))

@@ -1,10 +1,12 @@
 """Taggers on CoNLL-2000 beside python-crfsuite, in one run: time to its objective, memory, prediction, model size, L1.
 
-    python -m backfield_benchmarks.conll [--sentences N] [--threads 2] [--l1 C1]
+    python -m backfield_benchmarks.conll [--sentences N] [--threads 2] [--save]
+    python -m backfield_benchmarks.conll --memory | --l1 C1 | --formats [--save]
 
 Processor time of one thread, wall time of two. Both start from the same list of feature dicts and fit the likelihood with
-c2 = 1. ``time_to_objective`` is what ours takes until its objective, in CRFsuite's units, is below CRFsuite's last one;
-``with_features`` counts the reading of the dicts on both sides (CRFsuite: ``append``).
+c2 = 1. ``times`` is how much sooner ours has an objective, in CRFsuite's units, below that of CRFsuite after 100 iterations;
+``with_features`` counts the reading of the dicts on both sides (CRFsuite: ``append``). ``--save`` keeps the figures in
+docs/results/studies/conll.json.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import backfield as bf
 from backfield.datasets import conll
 from backfield.estimators.crfsuite_model import write_crfsuite
 from backfield.metrics.tally import chunk_scores
+from backfield_benchmarks.cells import Cells
 
 
 def sentences(count):
@@ -126,9 +129,13 @@ def compare(count, threads):
          times_with_features=(append + train) / found["processor_with_features"])  # fmt: skip
     if threads > 1:
         _, found = fit(X, y, last["loss"], threads)
-        show(f"{threads} threads", **found, times=train / found["wall"])
+        show(f"{threads} threads", **found, times=train / found["wall"],
+             times_with_features=(append + train) / found["wall_with_features"])  # fmt: skip
     show("prediction", **prediction(crf, path, Xt, yt))
-    show("file", bytes=len(write_crfsuite(crf)), crfsuite=Path(path).stat().st_size)
+    own = Path(tempfile.mkdtemp()) / "model.bf"
+    crf.save(own)
+    show("file", bytes_of_bf=own.stat().st_size, bytes_of_ours_as_crfsuite=len(write_crfsuite(crf)),
+         crfsuite=Path(path).stat().st_size)  # fmt: skip
 
 
 def compare_l1(count, c1):
@@ -140,9 +147,46 @@ def compare_l1(count, c1):
          crfsuite_weights=last["active_features"], crfsuite_seconds=train, crfsuite_iterations=last["num"])  # fmt: skip
 
 
+def tutorial_features(sentence):
+    """Return the features of sklearn-crfsuite's tutorial: texts, booleans and numbers by their names."""
+    found = [_word(word, tag, "") | {"bias": 1.0, "word[-3:]": word[-3:], "word[-2:]": word[-2:],
+             "word.isdigit()": word.isdigit()} for word, tag in sentence]  # fmt: skip
+    for t in range(len(sentence)):
+        for step, prefix, end in ((-1, "-1:", "BOS"), (1, "+1:", "EOS")):
+            inside = 0 <= t + step < len(sentence)
+            found[t] |= _word(*sentence[t + step], prefix) if inside else {end: True}
+    return found
+
+
+def _word(word, tag, prefix):
+    return {f"{prefix}word.lower()": word.lower(), f"{prefix}word.istitle()": word.istitle(),
+            f"{prefix}word.isupper()": word.isupper(), f"{prefix}postag": tag, f"{prefix}postag[:2]": tag[:2]}  # fmt: skip
+
+
+def compare_formats(count):
+    """Print tokens per second of prediction for each form that features may have; the same model on both sides."""
+    data = conll.load(os.environ.get("BACKFIELD_DATA"))
+    forms = {
+        "dicts of numbers": conll.window_features,
+        "lists of names": lambda sentence: [list(position) for position in conll.window_features(sentence)],
+        "tutorial dicts": tutorial_features,
+    }
+    for name, form in forms.items():
+        X, Xt = ([form(each) for each in part[:count]] for part in (data.train, data.test))
+        path, *_ = crfsuite(X, data.train_labels[:count], 5)
+        show(f"prediction of {name}", **prediction(bf.load(path), path, Xt, data.test_labels[:count]))
+
+
+#: Where figures are kept; None: nowhere.
+SAVED = None
+
+
 def show(case, **figures):
-    """Print figures as JSON."""
+    """Print figures as JSON, and keep them."""
     print(json.dumps({"case": case} | figures), flush=True)
+    if SAVED is not None:
+        SAVED.rows[case] = figures
+        SAVED.save()
 
 
 if __name__ == "__main__":
@@ -151,12 +195,18 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--l1", type=float)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--formats", action="store_true")
+    parser.add_argument("--save", action="store_true")
     parser.add_argument("--peak", choices=["fit", "dicts"])
     chosen = parser.parse_args()
+    if chosen.save:
+        SAVED = Cells("conll", "python -m backfield_benchmarks.conll --threads 2; --memory; --l1 1; --formats")
     if chosen.peak:
         _peak(chosen.peak, chosen.sentences)
     elif chosen.memory:
         show("memory", **dict(zip(("peak_MB_with_dicts", "dicts_alone_MB"), peak(chosen.sentences), strict=True)))
+    elif chosen.formats:
+        compare_formats(chosen.sentences)
     elif chosen.l1 is not None:
         compare_l1(chosen.sentences, chosen.l1)
     else:

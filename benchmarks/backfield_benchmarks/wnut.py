@@ -1,8 +1,9 @@
 """WNUT-17: F1 of the usual features with and without BIO constraints, beside CRFsuite, and the calibration of spans.
 
-    python -m backfield_benchmarks.wnut [--sentences N]
+    python -m backfield_benchmarks.wnut [--sentences N] [--save]
 
 Features: windows of words, forms of words (lower case, shape, prefixes, suffixes) at -1, 0, 1. c2 = 1, 100 iterations.
+``--save`` keeps the figures in docs/results/studies/wnut.json.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from backfield.datasets.conll import read_columns, split_labels
 from backfield.features import joined, window_features, word_features
 from backfield.metrics.conlleval import span_calibration
 from backfield.metrics.tally import chunk_scores
+from backfield_benchmarks.cells import Cells
 
 FOLDER = Path(os.environ.get("BACKFIELD_DATA", "../shared/data")) / "wnut17"
 
@@ -57,8 +59,14 @@ def crfsuite(X, y, Xt, yt):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sentences", type=int)
+    parser.add_argument("--save", action="store_true")
     chosen = parser.parse_args()
     (X, y), (Xt, yt) = read("train", chosen.sentences), read("test", chosen.sentences)
-    print(json.dumps(crfsuite(X, y, Xt, yt)), flush=True)
+    rows = {"CRFsuite": crfsuite(X, y, Xt, yt)}
     for constraints in (None, "BIO"):
-        print(json.dumps(ours(X, y, Xt, yt, constraints)), flush=True)
+        rows["ours" if constraints is None else f"ours, {constraints}"] = ours(X, y, Xt, yt, constraints)
+    print(json.dumps(rows, indent=1))
+    if chosen.save:
+        cells = Cells("wnut", "python -m backfield_benchmarks.wnut")
+        cells.rows = rows
+        cells.save()

@@ -84,6 +84,26 @@ def test_named_features(positions):
     np.testing.assert_array_equal(feature_matrix(positions, some, "=").toarray(), expected[:, 1:])
 
 
+def test_sequences_read_together_are_those_read_alone():
+    rng = np.random.default_rng(1)
+    X = [[{f"w{k}": 1.0, "v": 1.0 if number % 2 else 0.5} for k in rng.integers(0, 50, n)] for number, n in
+         enumerate(rng.integers(1, 6, 600))]  # fmt: skip
+    chain = bf.structures.Chain()
+    names = chain.learn_names(X)
+    for x, many in zip(X, chain.samples(X, names), strict=True):
+        alone = chain.sample(x, names)
+        assert many.shape == alone.shape and many.n_factors == alone.n_factors
+        np.testing.assert_array_equal(many.node_features.toarray(), alone.node_features.toarray())
+    assert chain.samples([*X, np.ones((2, 3))], names) is None
+
+
+def test_an_error_in_training_names_its_example():
+    X, Y = data()
+    X[5] = [{"a": object()} for _ in X[5]]
+    with pytest.raises(bf.InputError, match="example 5"):
+        bf.ChainCRF().fit(X, Y)
+
+
 def test_min_count():
     X, Y = data()
     X[0][0]["once"] = 1.0
