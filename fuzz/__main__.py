@@ -16,6 +16,7 @@ def main() -> int:
     """Run the campaigns; exit code 1 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="for all campaigns together")
+    parser.add_argument("--cases", type=int, help="of each campaign, at the most")
     parser.add_argument("--campaign", action="append", choices=[each().name for each in CAMPAIGNS])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path(__file__).parent / "findings")
@@ -24,7 +25,8 @@ def main() -> int:
     found = 0
     for campaign in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            tally = run_campaign(campaign, Path(folder), seed=arguments.seed, seconds=arguments.seconds / len(chosen))
+            seconds = arguments.seconds / len(chosen)
+            tally = run_campaign(campaign, Path(folder), seed=arguments.seed, seconds=seconds, most=arguments.cases)
             _report(campaign.name, tally, Path(folder), arguments.keep)
             found += len(tally.findings)
     print(f"{found} findings")

@@ -14,7 +14,7 @@ from backfield.estimators import ChainCRF
 _FEATURES: dict[str, Any] = {
     "feature.minfreq": 0.0,
     "feature.possible_states": False,
-    "feature.possible_transitions": True,
+    "feature.possible_transitions": False,
 }
 #: Algorithm -> its parameters with their defaults.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -30,7 +30,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "linesearch": "MoreThuente",
         "max_linesearch": 20,
     },
-    "ap": _FEATURES | {"max_iterations": 100, "epsilon": 1e-5},
+    "ap": _FEATURES | {"max_iterations": 100, "epsilon": 0.0},
 }
 _LONG = {"averaged-perceptron": "ap", "passive-aggressive": "pa"}
 #: Algorithms that are not here, and what is close to them.
@@ -39,6 +39,29 @@ _ABSENT = {
     "pa": "ChainCRF(loss='max_margin', learner='passive_aggressive', l2=0)",
     "arow": "ChainCRF(loss='max_margin', learner='passive_aggressive', l2=0)",
 }
+
+
+_HELP = {
+    "feature.minfreq": "Features with a label, and pairs of labels, that occur less often have no weight.",
+    "feature.possible_states": "Give weights to features and labels that never occur together, too.",
+    "feature.possible_transitions": "Give weights to pairs of labels that never follow each other, too.",
+    "c1": "Coefficient of the L1 penalty.",
+    "c2": "Coefficient of the L2 penalty.",
+    "max_iterations": "Iterations at the most.",
+    "num_memories": "Pairs of steps and gradients that L-BFGS keeps.",
+    "epsilon": "Stop where the gradient (ap: the share of examples that moved the weights) is below this.",
+    "period": "Iterations over which delta is measured.",
+    "delta": "Stop where the objective has changed by a smaller share.",
+    "linesearch": "Method of the line search.",
+    "max_linesearch": "Evaluations of a line search at the most.",
+}
+
+
+def help_text(algorithm: str, name: str) -> str:
+    """Return what a parameter means."""
+    if checked("the name of a parameter", name, instance("text", str)) not in DEFAULTS[algorithm]:
+        raise InputError(f"there is no parameter {name!r} of {algorithm}; there are {', '.join(DEFAULTS[algorithm])}.")
+    return _HELP[name]
 
 
 def checked_algorithm(algorithm: str) -> str:
@@ -67,10 +90,6 @@ def checked_parameter(algorithm: str, name: str, value: Any) -> Any:
 
 
 def _refuse_absent(name: str, value: Any) -> None:
-    if name == "feature.minfreq" and value != 0:
-        raise InputError(f"feature.minfreq={value:g} is not supported; ChainCRF(min_count=...) leaves out rare features.")
-    if name == "feature.possible_transitions" and not value:
-        raise InputError("feature.possible_transitions=False is not supported: every pair of labels has a weight.")
     if name == "linesearch" and value not in ("MoreThuente", "StrongBacktracking"):
         raise InputError(
             f"linesearch={value!r} is not supported; the line search looks for strong Wolfe conditions ('MoreThuente')."
@@ -84,9 +103,12 @@ def _refuse_absent(name: str, value: Any) -> None:
 def estimator(algorithm: str, params: dict[str, Any], n_positions: int) -> ChainCRF:
     """Return the estimator, not fitted, whose objective is CRFsuite's divided by the number of positions."""
     params = DEFAULTS[algorithm] | params
-    count = max(n_positions, 1)
+    count, least = max(n_positions, 1), params["feature.minfreq"]
+    states = "linear" if params["feature.possible_states"] and least == 0 else f"observed_linear(min_count={least})"
+    every = params["feature.possible_transitions"] and least == 0
     crf = ChainCRF(
-        unary="linear" if params["feature.possible_states"] else "observed_linear",
+        unary=states,
+        pairwise="linear" if every else f"observed_constant(min_count={max(least, 1.0)})",
         decoder="map",
         fit_intercept=False,
         l2=0.0 if algorithm == "ap" else params["c2"] / count,

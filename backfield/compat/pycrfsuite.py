@@ -1,12 +1,14 @@
 """``pycrfsuite`` of python-crfsuite: ``import backfield.compat.pycrfsuite as pycrfsuite``.
 
-Models are files of CRFsuite, which both packages read. Different from CRFsuite: the algorithms are ``lbfgs`` and ``ap``,
-``feature.minfreq`` must be 0, and all transitions are learned (``feature.possible_transitions``). Others are refused.
+Models are files of CRFsuite, which both packages read. The algorithms are ``lbfgs`` and ``ap``, with all their parameters
+and CRFsuite's defaults; others are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from backfield.atomic import write_bytes
-from backfield.compat._crfsuite_params import DEFAULTS, checked_algorithm, checked_parameter, estimator, stopping
+from backfield.compat._crfsuite_params import (
+    DEFAULTS,
+    checked_algorithm,
+    checked_parameter,
+    estimator,
+    help_text,
+    stopping,
+)
 from backfield.constraints import checked, instance, path, several, shown, whole
 from backfield.data.formats.crfsuite import CrfsuiteModel, read_crfsuite
 from backfield.errors import InputError
@@ -56,6 +65,23 @@ def as_sequence(xseq: Any) -> list[Any]:
     return xseq.items() if isinstance(xseq, ItemSequence) else list(checked("a sequence", xseq, POSITIONS))
 
 
+class TrainingLog:
+    """The iterations of a training: dicts with ``num``, ``loss`` (CRFsuite's objective), ``error_norm`` and ``time``."""
+
+    def __init__(self) -> None:
+        self.iterations: list[dict[str, Any]] = []
+        self.last_iteration: dict[str, Any] | None = None
+        self._start = time.perf_counter()
+
+    def add(self, row: dict[str, Any], n_positions: int) -> None:
+        """Add a row of the trace of an estimator, whose objective is that of one position."""
+        now = time.perf_counter()
+        found = {"num": row["iteration"], "loss": row["objective"] * n_positions, "time": now - self._start, "scores": {}}
+        self.last_iteration = found | {"error_norm": row["gradient_norm"] * n_positions}
+        self.iterations.append(self.last_iteration)
+        self._start = now
+
+
 class Trainer:
     """Learns a model from sequences that are appended one by one.
 
@@ -73,6 +99,7 @@ class Trainer:
         self._params: dict[str, Any] = {}
         self._algorithm = "lbfgs"
         self._data: list[tuple[list[Any], list[str], int]] = []
+        self.logparser = TrainingLog()
         if algorithm is not None:
             self.select(algorithm)
         self.set_params({} if params is None else params)
@@ -98,6 +125,10 @@ class Trainer:
     def params(self) -> list[str]:
         """Return the names of the parameters."""
         return list(DEFAULTS[self._algorithm])
+
+    def help(self, name: str) -> str:
+        """Return what a parameter means."""
+        return help_text(self._algorithm, name)
 
     def set(self, name: str, value: Any) -> None:
         """Set a parameter."""
@@ -131,8 +162,14 @@ class Trainer:
         if not chosen:
             raise InputError("there are no sequences to learn from; call append first.")
         X, y = map(list, zip(*chosen, strict=True))
-        crf = estimator(self._algorithm, self._params, sum(map(len, y)))
-        callbacks = stopping(self._algorithm, self._params)
+        n_positions = sum(map(len, y))
+        crf, self.logparser = estimator(self._algorithm, self._params, n_positions), TrainingLog()
+
+        def note(iteration: int, w: Any, row: dict[str, Any]) -> None:
+            if iteration > 0:
+                self.logparser.add(row, n_positions)
+
+        callbacks = [note, *stopping(self._algorithm, self._params)]
         return crf.set_params(verbose=int(self.verbose)).fit(X, y, callbacks=callbacks)
 
 
@@ -214,6 +251,18 @@ class Tagger:
         x = self._current()
         return self._model().predict([x])[0].tolist() if x else []
 
+    def tag_many(self, sequences: list[Any]) -> list[list[str]]:
+        """Return the most probable labels of many sequences, faster than one by one."""
+        X = [as_sequence(each) for each in sequences]
+        found = iter(self._model().predict([x for x in X if x]))
+        return [next(found).tolist() if x else [] for x in X]
+
+    def marginals_of_many(self, sequences: list[Any]) -> list[np.ndarray]:
+        """Return the probabilities (positions, labels) of many sequences."""
+        X, width = [as_sequence(each) for each in sequences], len(self.labels())
+        found = iter(self._model().predict_proba([x for x in X if x]))
+        return [next(found) if x else np.empty((0, width)) for x in X]
+
     def marginal(self, y: str, pos: int) -> float:
         """Return the probability of the label ``y`` at a position."""
         crf, x = self._model(), self._current()
@@ -238,6 +287,19 @@ class Tagger:
         if not x:
             return 1.0
         return float(np.exp(crf.potentials(x).score(np.array(y)) - crf.marginals(x).log_partition))
+
+    def dump(self, filename: str | None = None) -> None:
+        """Write labels, attributes and weights as text, to the standard output without a file."""
+        info = self.info()
+        lines = ["TRANSITIONS = {"]
+        lines += [f"  (1) {a} --> {b}: {weight:f}" for (a, b), weight in info.transitions.items()]
+        lines += ["}", "", "STATE_FEATURES = {"]
+        lines += [f"  (0) {name} --> {label}: {weight:f}" for (name, label), weight in info.state_features.items()]
+        text = "\n".join([*lines, "}", ""])
+        if filename is None:
+            sys.stdout.write(text)
+        else:
+            write_bytes(Path(filename), text.encode("utf-8", "surrogateescape"))
 
     def info(self) -> Info:
         """Return labels, attributes and weights."""

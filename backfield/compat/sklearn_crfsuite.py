@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from backfield.atomic import write_bytes
-from backfield.compat.pycrfsuite import LABELS, Info, Tagger, Trainer, as_sequence
+from backfield.compat.pycrfsuite import LABELS, Info, Tagger, Trainer, TrainingLog
 from backfield.constraints import checked, several
 from backfield.errors import InputError
 from backfield.estimators.crfsuite_model import write_crfsuite
@@ -114,12 +114,15 @@ class CRF(BaseEstimator):
         for x_one, y_one in _pairs(X, y):
             trainer.append(x_one, y_one)
         self._model = write_crfsuite(trainer.fit())
+        self.training_log_ = trainer.logparser
         self._tagger = None
         if self.model_filename is not None:
             write_bytes(Path(self.model_filename), self._model)
         return self
 
     _model: bytes | None = None
+    #: The iterations of the last fit.
+    training_log_: TrainingLog | None = None
     _tagger: Tagger | None = None
 
     @property
@@ -141,7 +144,7 @@ class CRF(BaseEstimator):
 
     def predict(self, X: Any) -> list[list[str]]:
         """Return the labels of each sequence."""
-        return [self.predict_single(x) for x in checked("X", X, SEQUENCES)]
+        return self._fitted().tag_many(list(checked("X", X, SEQUENCES)))
 
     def predict_single(self, xseq: Any) -> list[str]:
         """Return the labels of a sequence."""
@@ -149,15 +152,14 @@ class CRF(BaseEstimator):
 
     def predict_marginals(self, X: Any) -> list[list[dict[str, float]]]:
         """Return {label: probability} of each position of each sequence."""
-        return [self.predict_marginals_single(x) for x in checked("X", X, SEQUENCES)]
+        tagger = self._fitted()
+        labels = tagger.labels()
+        found = tagger.marginals_of_many(list(checked("X", X, SEQUENCES)))
+        return [[dict(zip(labels, row, strict=True)) for row in p.tolist()] for p in found]
 
     def predict_marginals_single(self, xseq: Any) -> list[dict[str, float]]:
         """Return {label: probability} of each position."""
-        tagger = self._fitted()
-        x = as_sequence(xseq)
-        tagger.set(x)
-        labels = tagger.labels()
-        return [{label: tagger.marginal(label, t) for label in labels} for t in range(len(x))]
+        return self.predict_marginals([xseq])[0]
 
     def score(self, X: Any, y: Any) -> float:
         """Return the share of right labels."""

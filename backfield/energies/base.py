@@ -44,6 +44,10 @@ class Energy(Component):
         """Return few tables and scales per row that give the same scores; None where scores are not of that form."""
         return None
 
+    def tables_vjp(self, d_tables: np.ndarray) -> np.ndarray:
+        """Return the adjoint of the weights, flat, from that of :meth:`tables`."""
+        return d_tables.reshape(-1)
+
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""
         raise NotImplementedError

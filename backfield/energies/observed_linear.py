@@ -27,7 +27,15 @@ _FEATURES = 2**14
 
 @dataclass(frozen=True, repr=False)
 class ObservedLinear(Energy, name="observed_linear"):
-    """A weight per (feature, label) pair that occurs in training; no intercept."""
+    """A weight per (feature, label) pair that occurs in training; no intercept.
+
+    Parameters
+    ----------
+    min_count
+        Pairs in which the values of the feature sum up to less have no weight; where all are 1, pairs that occur less often.
+    """
+
+    min_count: float = 0.0
 
     def bind(self, ptr: np.ndarray, labels: np.ndarray, n_outputs: int) -> BoundLinear:
         """Return the energy with its pattern: feature f has weights for ``labels[ptr[f]:ptr[f + 1]]``."""
@@ -110,8 +118,21 @@ class BoundLinear(ObservedLinear):
         return rows if features.nnz > len(rows.weights) else rows.none()
 
 
-def observed_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+def observed_pairs(
+    features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int, min_count: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the pattern of CSR features and labels (-1: hidden, or a mask of possible ones) that occur together."""
+    ptr, found = _seen_pairs(features, labels, n_labels)
+    if min_count <= 0:
+        return ptr, found
+    counts = np.zeros(len(found))
+    for matrix, each in zip(features, labels, strict=True):
+        _count(matrix.indptr, matrix.indices, matrix.data, *_known(each), ptr, found, counts)
+    kept = counts >= min_count
+    return np.append(0, np.cumsum(kept))[ptr], found[kept]
+
+
+def _seen_pairs(features: Sequence[Any], labels: Sequence[np.ndarray], n_labels: int) -> tuple[np.ndarray, np.ndarray]:
     n_words = -(-n_labels // _BITS)
     seen = np.zeros((features[0].shape[1], n_words), dtype=np.uint64)  # one bit for each pair
     for matrix, each in zip(features, labels, strict=True):
@@ -147,6 +168,16 @@ def _mark(indptr, indices, rows, labels, seen):
         word, bit = labels[k] >> 6, np.uint64(1) << np.uint64(labels[k] & 63)
         for p in range(indptr[rows[k]], indptr[rows[k] + 1]):
             seen[indices[p], word] |= bit
+
+
+@kernel
+def _count(indptr, indices, data, rows, labels, ptr, known, counts):
+    """Add the values of each pair of a feature and a label."""
+    for k in range(len(rows)):
+        for p in range(indptr[rows[k]], indptr[rows[k] + 1]):
+            for q in range(ptr[indices[p]], ptr[indices[p] + 1]):
+                if known[q] == labels[k]:
+                    counts[q] += data[p]
 
 
 @kernel

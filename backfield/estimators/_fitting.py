@@ -16,7 +16,7 @@ from backfield.constraints import check
 from backfield.data.label_sets import LabelSets
 from backfield.data.packed import open_data
 from backfield.data.sequences import Lazy, checked_sequence, is_lazy, mapped
-from backfield.energies import Given, ObservedLinear
+from backfield.energies import Given, ObservedConstant, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
@@ -24,6 +24,7 @@ from backfield.estimators._guard import Guard
 from backfield.estimators._progress import Progress
 from backfield.estimators._settings import FIT, Settings, part_of
 from backfield.estimators.selection import choose, scaled
+from backfield.graph.labeling import as_labeling, factor_entries
 from backfield.learners import Incremental, Learner
 from backfield.learners.base import Fit
 from backfield.objectives import Setting, get_objective
@@ -316,14 +317,31 @@ def _layout(settings: Settings, survey: Survey, pairs: Pairs, classes: Classes) 
             if kind > 0:
                 raise InputError("observed_linear takes one node type; use 'linear'.")
             rows = Rows(settings, classes)
-            energy = energy.bind(*observed_pairs(Lazy(rows.features, pairs), Lazy(rows.labels, pairs), outputs), outputs)
+            known = Lazy(rows.features, pairs), Lazy(rows.labels, pairs)
+            energy = energy.bind(*observed_pairs(*known, outputs, energy.min_count), outputs)
         layout.add("unary", energy, len(classes) if settings.classifier is not None else width, outputs, intercept)
-    for block in survey.types("factor"):
-        width = block.n_features
-        layout.add("factors", settings.energy("pairwise"), width, _n_outputs(block, classes), intercept or width == 0)
+    for kind, block in enumerate(survey.types("factor")):
+        energy, outputs, width = settings.energy("pairwise"), _n_outputs(block, classes), block.n_features
+        if isinstance(energy, ObservedConstant):
+            counts = _entry_counts(settings, pairs, classes, kind, outputs)
+            energy = energy.bind(np.flatnonzero(counts >= max(1.0, energy.min_count)), outputs)
+        layout.add("factors", energy, width, outputs, intercept or width == 0)
     for energy in settings.structure.kernel_energies():
         layout.add("kernels", energy, 0, len(classes), False)
     return layout
+
+
+def _entry_counts(settings: Settings, pairs: Pairs, classes: Classes, kind: int, n_outputs: int) -> np.ndarray:
+    """Return how often known labels select each entry of the tables of a type of factors."""
+    rows, total = Rows(settings, classes), np.zeros(n_outputs, dtype=np.int64)
+    for number, (sample, labels) in enumerate(pairs):
+        graph = settings.structure.graph(sample, len(classes))
+        known = as_labeling(graph, rows.labels((sample, labels), number)).labels
+        entries, complete = factor_entries(graph, known)
+        if sample.factor_types is not None:
+            complete = complete & (np.asarray(sample.factor_types) == kind)
+        total += np.bincount((entries - graph.layout.table_ptr[:-1])[complete], minlength=n_outputs)
+    return total
 
 
 def _n_outputs(block: BlockSize, classes: Classes) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 
 from backfield.data.formats.crfsuite import CrfsuiteModel, format_crfsuite
 from backfield.energies import Linear, ObservedLinear
+from backfield.energies.observed_constant import BoundConstant
 from backfield.energies.observed_linear import BoundLinear
 from backfield.errors import InputError
 from backfield.estimators._assembly import Classes, Learned, Reader
@@ -73,7 +74,9 @@ def _transitions(learned: Learned, w: np.ndarray) -> np.ndarray:
     count, blocks = len(learned.classes), learned.layout.factors
     table = np.zeros((count, count))
     for block in blocks:
-        if block.n_features or type(block.energy) is not Linear:
+        if block.n_features or not isinstance(block.energy, Linear | BoundConstant):
             raise InputError("CRFsuite has one weight for each pair of labels: fit with pairwise='linear'.")
-        table = w[block.start : block.stop].reshape(count, count)
+        found = block.energy.tables(w[block.start : block.stop], np.empty((0, 0)), count**2, True)
+        assert found is not None
+        table = found.tables.reshape(count, count)
     return table

@@ -25,6 +25,7 @@ from backfield.constraints import check
 from backfield.constraints import path as file_path
 from backfield.data.formats.crfsuite import MAGIC, read_crfsuite
 from backfield.energies.network import Network, NetworkEnergy, is_module
+from backfield.energies.observed_constant import BoundConstant, ObservedConstant
 from backfield.energies.observed_linear import BoundLinear, ObservedLinear
 from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
@@ -254,6 +255,8 @@ def _arrays(energy: Any) -> dict[str, np.ndarray]:
     """Return what an energy holds beside the weights."""
     if isinstance(energy, BoundLinear):
         return {"ptr": energy.ptr, "labels": energy.labels}
+    if isinstance(energy, BoundConstant):
+        return {"places": energy.places}
     if isinstance(energy, OracleEnergy) and energy.function is not None:
         return energy.function.arrays()
     if isinstance(energy, NetworkEnergy):
@@ -271,6 +274,8 @@ def _energy(spec: str, extra: dict[str, Any] | None, arrays: dict[str, np.ndarra
         function = oracle.function_class.from_arrays(arrays, extra["function"]) if extra["function"] else None
         return OracleEnergy(oracle, extra["eps"], function)
     energy = get("energies", spec)
+    if isinstance(energy, ObservedConstant):
+        return energy.bind(arrays["places"], n_outputs)
     return energy.bind(arrays["ptr"], arrays["labels"], n_outputs) if isinstance(energy, ObservedLinear) else energy
 
 

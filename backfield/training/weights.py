@@ -182,7 +182,7 @@ class WeightLayout:
         for number, group in zip(owners, d_theta.groups, strict=True):
             block = self.factors[number]
             if isinstance(group, Tied) and block.stop > block.start:
-                d_w[block.start : block.stop] = group.tables.reshape(-1)
+                d_w[block.start : block.stop] = block.energy.tables_vjp(group.tables)
 
 
 def _forbidden_entries(graph: Graph, table: np.ndarray) -> np.ndarray:

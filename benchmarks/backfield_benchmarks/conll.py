@@ -17,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import backfield as bf
 from backfield.datasets import conll
@@ -153,8 +155,8 @@ def tutorial_features(sentence):
              "word.isdigit()": word.isdigit()} for word, tag in sentence]  # fmt: skip
     for t in range(len(sentence)):
         for step, prefix, end in ((-1, "-1:", "BOS"), (1, "+1:", "EOS")):
-            inside = 0 <= t + step < len(sentence)
-            found[t] |= _word(*sentence[t + step], prefix) if inside else {end: True}
+            word, tag = sentence[t + step] if 0 <= t + step < len(sentence) else ("", "")
+            found[t] |= _word(word, tag, prefix) if word else {end: True}
     return found
 
 
@@ -166,7 +168,7 @@ def _word(word, tag, prefix):
 def compare_formats(count):
     """Print tokens per second of prediction for each form that features may have; the same model on both sides."""
     data = conll.load(os.environ.get("BACKFIELD_DATA"))
-    forms = {
+    forms: dict[str, Callable[[list[tuple[str, ...]]], list[Any]]] = {
         "dicts of numbers": conll.window_features,
         "lists of names": lambda sentence: [list(position) for position in conll.window_features(sentence)],
         "tutorial dicts": tutorial_features,

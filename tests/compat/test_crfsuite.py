@@ -30,17 +30,20 @@ def test_tagger_against_stored_answers():
         tagger.tag(X[0])
 
 
-@pytest.mark.parametrize("c1", [0.0, 0.2])
-def test_trainer_finds_the_weights_of_crfsuite(tmp_path, c1):
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"feature.possible_transitions": True},
+        {"feature.possible_transitions": True, "c1": 0.2},
+        {"feature.minfreq": 1.5, "c1": 0.05},
+        {"feature.minfreq": 2, "feature.possible_transitions": True, "feature.possible_states": True},
+    ],
+)
+def test_trainer_finds_the_weights_of_crfsuite(tmp_path, given):
     theirs = pytest.importorskip("pycrfsuite")
-    params = {
-        "c1": c1,
-        "c2": 0.3,
-        "max_iterations": 200,
-        "feature.possible_transitions": True,
-        "epsilon": 1e-9,
-        "delta": 1e-14,
-    }
+    params = {"c2": 0.3, "max_iterations": 200, "epsilon": 1e-9, "delta": 1e-14} | given
+    c1 = given.get("c1", 0.0)
     found = []
     for package in (theirs, ours):
         trainer = package.Trainer("lbfgs", params, verbose=False)
@@ -58,6 +61,32 @@ def test_trainer_finds_the_weights_of_crfsuite(tmp_path, c1):
         assert max(abs(a.get(key, 0) - b.get(key, 0)) for key in a | b) < 2e-4  # their listing has six digits
 
 
+def test_defaults_are_those_of_crfsuite():
+    theirs = pytest.importorskip("pycrfsuite")
+    for algorithm in ("lbfgs", "ap"):
+        trainers = [package.Trainer(algorithm, verbose=False) for package in (theirs, ours)]
+        assert trainers[0].get_params() == trainers[1].get_params()
+        assert all(trainers[1].help(name) for name in trainers[1].params())
+    with pytest.raises(bf.InputError, match="no parameter 'x' of ap"):
+        trainers[1].help("x")
+
+
+def test_the_log_of_a_training(capsys, tmp_path):
+    trainer = ours.Trainer("lbfgs", {"max_iterations": 4}, verbose=False)
+    for x, y in zip(X, Y, strict=True):
+        trainer.append(x, y)
+    trainer.train(str(tmp_path / "m.crfsuite"))
+    log = trainer.logparser
+    assert [row["num"] for row in log.iterations] == [1, 2, 3, 4] and log.last_iteration["loss"] < log.iterations[0]["loss"]
+    tagger = ours.Tagger()
+    tagger.open(str(tmp_path / "m.crfsuite"))
+    tagger.dump()
+    tagger.dump(str(tmp_path / "dump.txt"))
+    text = capsys.readouterr().out
+    assert "(1) D --> N: " in text and "(0) w:the --> D: " in text
+    assert (tmp_path / "dump.txt").read_text() == text
+
+
 def test_sklearn_face(tmp_path):
     path = tmp_path / "model.crfsuite"
     crf = CRF("lbfgs", c2=0.1, max_iterations=50, model_filename=str(path)).fit(X, Y)
@@ -65,7 +94,9 @@ def test_sklearn_face(tmp_path):
     assert crf.classes_ == ["D", "N", "V"] and crf.num_attributes_ == len(crf.attributes_)
     assert crf.state_features_["w:the", "D"] > 0 and crf.transition_features_["D", "N"] > 0
     p = crf.predict_marginals(X)
-    assert abs(sum(p[0][0].values()) - 1) < 1e-12
+    assert abs(sum(p[0][0].values()) - 1) < 1e-12 and crf.predict_marginals_single(X[1]) == p[1]
+    assert crf.predict([[], X[0]]) == [[], Y[0]] and crf.predict_marginals([[]]) == [[]]
+    assert crf.training_log_.last_iteration["num"] == len(crf.training_log_.iterations)
     assert pickle.loads(pickle.dumps(crf)).predict(X) == Y
     assert CRF(model_filename=str(path)).predict(X) == Y
     assert clone(crf).c2 == 0.1 and crf.size_ == path.stat().st_size
@@ -81,9 +112,7 @@ def test_items_have_full_names():
 @pytest.mark.parametrize(
     ("params", "match"),
     [
-        ({"feature.minfreq": 2}, "minfreq=2 is not supported"),
         ({"x": 1}, "no parameter 'x' of lbfgs"),
-        ({"feature.possible_transitions": False}, "possible_transitions=False is not supported"),
         ({"linesearch": "Backtracking"}, "Backtracking"),
         ({"c2": -1}, "c2 must be a finite number >= 0"),
         ({"c1": float("nan")}, "c1 must be a finite number >= 0"),

@@ -1,5 +1,7 @@
 """Sequences that are predicted together, the features that they have, and the dense rows of frequent ones."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -130,3 +132,39 @@ def test_dense_rows_are_the_same_sums():
         np.testing.assert_allclose(energy.scores(w, x, 7, False), x @ whole, atol=1e-12)
         d = rng.normal(size=(rows, 7))
         np.testing.assert_allclose(energy.vjp(x, d, False), (x.T @ d)[pattern], atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("constraints", [None, "BIO"])
+def test_observed_constant(order, constraints, tmp_path):
+    X, Y = data()
+    Y[0] = [None if t == 1 else tag for t, tag in enumerate(Y[0])]
+    params = {"unary": "observed_linear", "order": order, "constraints": constraints, "learner": "lbfgs(max_iter=4)"}
+    crf = bf.ChainCRF(pairwise="observed_constant(min_count=3)", **params).fit(X, Y)
+    for block, arity in zip(crf.layout_.factors, (2, 3), strict=False):
+        counts = Counter(
+            tuple(crf.classes_.tolist().index(tag) for tag in y[t : t + arity])
+            for y in Y
+            for t in range(len(y) - arity + 1)
+            if None not in y[t : t + arity]
+        )
+        expected = sorted(int(np.ravel_multi_index(key, (3,) * arity)) for key, count in counts.items() if count >= 3)
+        assert block.energy.places.tolist() == expected and 0 < len(expected) < 3**arity
+    problem = crf.problem(X, Y)
+    rng = np.random.default_rng(2)
+    w, direction = rng.normal(size=(2, problem.n_weights))
+    slope = np.diff([problem.value_and_gradient(w + s * direction).value for s in (-1e-5, 1e-5)])[0] / 2e-5
+    assert abs(problem.value_and_gradient(w).gradient @ direction - slope) < 1e-7 * max(1, abs(slope))
+    crf.save(tmp_path / "m.bf")
+    for a, b in zip(crf.predict_proba(X), bf.load(tmp_path / "m.bf").predict_proba(X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rare_pairs_have_no_weight():
+    X = [[{"a": 1.0, "b": 0.4}, {"a": 1.0}], [{"b": 0.4, "c": 2.0}, {"a": 1.0}]]
+    crf = bf.ChainCRF(unary="observed_linear(min_count=0.8)", learner="lbfgs(max_iter=1)").fit(X, [["x", "y"], ["x", "y"]])
+    energy = crf.layout_.unary[0].energy
+    assert list(crf.feature_names_) == ["a", "b", "c"]
+    assert energy.ptr.tolist() == [0, 2, 3, 4] and energy.labels.tolist() == [0, 1, 0, 0]
+    few = bf.ChainCRF(unary="observed_linear(min_count=1.5)", learner="lbfgs(max_iter=1)").fit(X, [["x", "y"], ["x", "y"]])
+    assert few.layout_.unary[0].energy.ptr.tolist() == [0, 1, 1, 2]

@@ -32,11 +32,12 @@ def problems(X, Y, **params):
 
 
 @pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("pairwise", ["linear", "observed_constant"])
 @pytest.mark.parametrize("constraints", [None, "BIO"])
 @pytest.mark.parametrize("size", [0.3, 3.0, 60.0, 1e3])
-def test_equals_the_general_evaluator(values, constraints, size):
+def test_equals_the_general_evaluator(values, constraints, size, pairwise):
     rng = np.random.default_rng(0)
-    fast, general = problems(*sentences(rng, values=values), constraints=constraints)
+    fast, general = problems(*sentences(rng, values=values), constraints=constraints, pairwise=pairwise)
     assert type(fast.evaluator) is Tagger
     w = size * rng.normal(size=fast.n_weights)  # 1e3: potentials that only logarithms are safe for
     for batch in (None, np.array([3, 0, 17]), np.arange(9)):

@@ -21,6 +21,7 @@ from backfield.objectives.base import is_complete
 from backfield.training.evaluators.general import General, Sum, Task
 from backfield.training.examples import Example
 from backfield.training.merging import merged
+from backfield.training.weights import Block
 
 #: Positions of a block: their scores fit in a cache.
 _POSITIONS = 4000
@@ -53,9 +54,8 @@ class Tagger(General):
         likelihood = isinstance(task.objective, SurrogateLikelihood) and task.objective.clamped is None
         if not (linear and exact and likelihood and task.dtype == np.float64 and task.in_memory):
             return False
-        block = layout.factors[0]
-        small = block.stop - block.start == block.n_outputs and layout.unary[0].n_outputs < 2**16
-        return small and all(_is_labelled(example) for example in task.examples)
+        one_table = _tables(layout.factors[0], np.zeros(layout.n_weights)) is not None
+        return one_table and layout.unary[0].n_outputs < 2**16 and all(_is_labelled(example) for example in task.examples)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "kept": {}}
@@ -76,14 +76,16 @@ class Tagger(General):
         count = unary.n_outputs
         scores = block.rows.scores(w[unary.start : unary.stop])
         scores.reshape(-1)[block.forbidden] = -np.inf
-        table = w[pairs.start : pairs.stop].reshape(count, count)
+        table = _tables(pairs, w)
+        assert table is not None
+        table = table.reshape(count, count)
         if block.table is not None:
             table = np.where(block.table, -np.inf, table)
         found = chain_likelihood(scores, block.ptr, block.labels, table, block.table is not None)
         if found is None:
             return self.add(total, super().chunk(block.numbers, w, seed))
         block.rows.add_vjp(scores, total.gradient[unary.start : unary.stop])
-        total.gradient[pairs.start : pairs.stop] += (found.pairs - block.seen).reshape(-1)
+        total.gradient[pairs.start : pairs.stop] += pairs.energy.tables_vjp(found.pairs - block.seen)
         return total._replace(value=total.value + found.value, wrong=total.wrong + found.wrong)
 
     def _blocks(self, numbers: np.ndarray) -> list[_Block]:
@@ -112,6 +114,14 @@ class Tagger(General):
         position, label = np.divmod(example.forbidden.unary, count)
         table = example.forbidden.table.reshape(count, count)
         return _Block(numbers, rows, ptr, labels, seen, position * padded(count) + label, table)
+
+
+def _tables(block: Block, w: np.ndarray) -> np.ndarray | None:
+    """Return the table that all factors of a block share; None where there is none."""
+    if block.n_features:
+        return None
+    found = block.energy.tables(w[block.start : block.stop], np.empty((0, 0)), block.n_outputs, block.intercept)
+    return None if found is None or found.scales is not None or len(found.tables) != 1 else found.tables[0]
 
 
 def _is_labelled(example: Example) -> bool:
