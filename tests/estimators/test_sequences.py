@@ -113,3 +113,39 @@ def test_bad_k(k):
     crf, X = model()
     with pytest.raises(bf.InputError, match="integer"):
         crf.predict_best(X, k=k)
+
+
+def named_spans(y):
+    """(start, stop, name, labels) of the spans of a labeling: a tag goes on with the one before where that is open."""
+    out, before = [], ("O", "")
+    for t, label in enumerate(y):
+        tag, name = (label[0], label[2:]) if label[1:2] in ("-", "_") else ("O", "")
+        if tag in "IE" and before[0] in "BI" and before[1] == name:
+            out[-1][1] = t + 1
+        elif tag != "O":
+            out.append([t, t + 1, name])
+        before = (tag, name)
+    return {(start, stop, name, tuple(y[start:stop])) for start, stop, name in out}
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("constraints", [None, "BIO", "BIOES"])
+def test_labels_of_any_scheme(order, constraints):
+    rng, seen = np.random.default_rng(order), 0
+    for labels in (["B-P", "I-P", "E-P", "O"], ["S_Q", "I-P", "B-P", "X"], ["B-P", "E_Q", "B_Q", "S-P"]):
+        X = [rng.normal(size=(n, 2)) for n in (4, 1, 3)]
+        crf = bf.ChainCRF(order=order, constraints=constraints, decoder="map", learner="lbfgs(max_iter=1)")
+        crf.fit(X, [[set(labels[:3]), *[None] * 3], [None], [set(labels[1:]), *[None] * 2]])
+        crf.weights_ = 2 * rng.normal(size=len(crf.weights_))
+        for x in X:
+            every = enumerated(crf, x)
+            best = max(every, key=every.get)
+            found = crf.predict_spans([x])[0]
+            assert {(s.start, s.stop, s.label) for s in found} == {each[:3] for each in named_spans(best)}
+            for s in found:
+                this = (s.start, s.stop, s.label, best[s.start : s.stop])
+                assert abs(s.probability - sum(p for y, p in every.items() if this in named_spans(y))) < 1e-10
+                seen += 1
+            ranked = sorted(every.values(), reverse=True)
+            np.testing.assert_allclose([p for _, p in crf.predict_best([x], k=9)[0]], ranked[:9], atol=1e-10)
+    assert seen > 5
