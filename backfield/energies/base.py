@@ -46,7 +46,7 @@ class Energy(Component):
 
     def tables_vjp(self, d_tables: np.ndarray) -> np.ndarray:
         """Return the adjoint of the weights, flat, from that of :meth:`tables`."""
-        return d_tables.reshape(-1)
+        raise NotImplementedError
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""

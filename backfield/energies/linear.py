@@ -40,6 +40,10 @@ class Linear(Energy, name="linear"):
         matrix = w.reshape(-1, n_outputs).astype(features.dtype, copy=False)
         return TiedScores(matrix, features if features.shape[1] else None)
 
+    def tables_vjp(self, d_tables: np.ndarray) -> np.ndarray:
+        """Return the tables: they are the weights."""
+        return d_tables.reshape(-1)
+
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return features' d_scores, and their sum for the intercept."""
         d_matrix = np.asarray(features.T @ d_scores, dtype=np.float64)
@@ -85,6 +89,10 @@ class Constant(Energy, name="constant"):
         """Return the one table."""
         return TiedScores(w[None].astype(features.dtype), None)
 
+    def tables_vjp(self, d_tables: np.ndarray) -> np.ndarray:
+        """Return the tables: they are the weights."""
+        return d_tables.reshape(-1)
+
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the adjoints."""
         return column_sums(d_scores).astype(np.float64, copy=False)
@@ -109,6 +117,10 @@ class Zero(Energy, name="zero"):
     def tables(self, w: np.ndarray, features: Any, n_outputs: int, intercept: bool) -> TiedScores:
         """Return a table of zeros."""
         return TiedScores(np.zeros((1, n_outputs), features.dtype), None)
+
+    def tables_vjp(self, d_tables: np.ndarray) -> np.ndarray:
+        """Return nothing."""
+        return np.empty(0)
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return nothing."""

@@ -32,7 +32,7 @@ def problems(X, Y, **params):
 
 
 @pytest.mark.parametrize("values", [False, True])
-@pytest.mark.parametrize("pairwise", ["linear", "observed_constant"])
+@pytest.mark.parametrize("pairwise", ["linear", "observed_constant", "zero"])
 @pytest.mark.parametrize("constraints", [None, "BIO"])
 @pytest.mark.parametrize("size", [0.3, 3.0, 60.0, 1e3])
 def test_equals_the_general_evaluator(values, constraints, size, pairwise):
