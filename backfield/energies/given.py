@@ -40,4 +40,10 @@ class Given(Energy, name="given"):
 
     def _logs(self, features: Any, n_outputs: int) -> np.ndarray:
         p = features[:, features.shape[1] - n_outputs :]
+        # A little room: the rows of a softmax in float16 may add up to more than one.
+        if p.size and not (p.min() >= 0 and p.max() <= 1.01):
+            raise InputError(
+                f"'given' needs probabilities within 0 and 1, received numbers from {p.min():g} to {p.max():g}: give the "
+                "softmax of scores, not the scores."
+            )
         return np.log(np.clip(p, features.dtype.type(self.floor), features.dtype.type(1)))

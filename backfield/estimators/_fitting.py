@@ -20,7 +20,7 @@ from backfield.energies import Given, ObservedConstant, ObservedLinear
 from backfield.energies.observed_linear import observed_pairs
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, Survey, Surveyor, located, node_features
-from backfield.estimators._guard import Guard
+from backfield.estimators._guard import STRENGTHS, Guard
 from backfield.estimators._progress import Progress
 from backfield.estimators._settings import FIT, Settings, part_of
 from backfield.estimators.selection import choose, scaled
@@ -111,7 +111,10 @@ def fit(
 ) -> Fitted:
     """Learn the weights; ``show`` is entered around each callback with the model so far."""
     _ = settings.decoder  # refused before hours are spent, not after
+    strengths = STRENGTHS[settings.params["guard"]]
     ready = prepare(settings, X, y, sample_weight, n_chunks=n_chunks)
+    if len(strengths) > 1 and not ready.learned.layout.kernels:
+        raise InputError("guard='labels' says how strongly kernels enter (DenseCRF); there are none: use guard=True.")
     ready.learned.check_decoder(settings.decoder)
     choice = choose(ready.settings, ready.problem, partial(_trial, settings, ready))
     settings, learned = choice.settings, replace(ready.learned, inference=repr(choice.settings.inference))
@@ -133,8 +136,9 @@ def fit(
     else:
         w = start_weights(settings, ready) if choice.start is None else choice.start
     learner = settings.learner
-    guard = Guard.of(problem, learned.layout, w, held_out) if learned.layout.kernels else None
-    if guard is not None:
+    guard = None
+    if learned.layout.kernels and all(block.energy.linear for block in learned.layout.unary):
+        guard = Guard(problem, learned.layout, _alone(settings, ready, w), held_out, strengths)
         w = guard.learn(learner, w, settings.seed)
         problem = problem.with_fixed_scales()
     with Progress(repr(learner)) if settings.params["verbose"] else nullcontext() as progress:
@@ -142,7 +146,8 @@ def fit(
     warn_if_far(learner, result)
     weights, found = (result.w, "") if guard is None else guard.choose(result.w)
     weights = weights if choice.strength in (0, 1) else scaled(learned.layout, weights, choice.strength)
-    trace = [row | (choice.numbers or {}) if k == 0 else row for k, row in enumerate(result.trace)]
+    numbers = choice.numbers or {} if guard is None else guard.numbers
+    trace = [row | numbers if k == 0 else row for k, row in enumerate(result.trace)]
     return Fitted(learned, weights, trace, result.converged, choice.reason + result.message + found)
 
 
@@ -186,6 +191,13 @@ def start_weights(settings: Settings, ready: Preparation) -> np.ndarray:
     if start == "independent" and any(block.stop > block.start for block in [*layout.factors, *layout.kernels]):
         return w + _independent(settings, ready)
     return w
+
+
+def _alone(settings: Settings, ready: Preparation, w: np.ndarray) -> np.ndarray:
+    """Return the weights of the unary terms alone: where the fit starts from, unless that is something else."""
+    layout, start = ready.learned.layout, settings.params["start"]
+    usual = isinstance(start, str) and start == "independent" and not settings.learner.own_start
+    return layout.uncoupled(w if usual else layout.start() + _independent(settings, ready))
 
 
 def _independent(settings: Settings, ready: Preparation) -> np.ndarray:

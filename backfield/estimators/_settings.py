@@ -77,7 +77,7 @@ PARAMETERS: Table = {
     "verbose": (whole(0), flag),
     "start": (choice("independent", "zero", "random"), numbers("finite weights, as weights_ of such a model")),
     "class_weight": (optional, choice("balanced"), instance("a dict of weights by class", dict)),
-    "guard": (choice("auto"), flag),
+    "guard": (choice("auto", "labels"), flag),
 }
 #: What may be said to ``fit``.
 FIT: Table = {

@@ -174,6 +174,9 @@ def _bound(values: Kernel, graph: Graph) -> Kernel:
         raise InputError(
             f"normalisation must be None or one of {', '.join(NORMALISATIONS[1:])}, received {values.normalisation!r}."
         )
+    for name in ("self_terms", "directed", "fixed_bandwidths"):
+        if not isinstance(getattr(values, name), bool):
+            raise InputError(f"{name} of a kernel must be True or False, received {getattr(values, name)!r}.")
     sigma = check_bandwidths(values.bandwidths, points.shape[1])
     choose(values.filter, points, sigma)
     return replace(

@@ -163,12 +163,17 @@ def evaluate(objective: Objective, theta: Potentials, target: Target, setting: S
     """Return value and gradient in the kinds of theta; groups are written out where the objective does not support them."""
     takes = objective.supports(theta, setting)
     if not takes:
-        inference = (
-            "" if setting.inference is None or not objective.needs_inference else f" through {setting.inference.name}"
-        )
-        theta.refuse_kernels(f"{objective.name}{inference}")
+        theta.refuse_kernels(f"{objective.name}{_way(objective, setting)}")
     value, d_theta = objective.value_and_dtheta(theta if takes else theta.written_out(), target, setting)
     return value, theta.contract(d_theta)
+
+
+def _way(objective: Objective, setting: Setting) -> str:
+    """Return through what the objective is computed, for messages."""
+    if setting.inference is None or not objective.needs_inference:
+        return ""
+    gradient = "" if setting.gradient is None else f" with the gradient {setting.gradient.name}"
+    return f" through {setting.inference.name}{gradient}"
 
 
 def pieces(

@@ -82,6 +82,8 @@ class Marginal(Objective):
 
     def value_and_dtheta(self, theta: Potentials, target: Target, setting: Setting) -> tuple[Any, Potentials]:
         """Return the loss of the marginals and its gradient."""
+        if self.loss.cliques and theta.kernels and not theta.graph.n_factors:
+            raise InputError(f"{self.name} is a sum over listed factors, and kernels list none: use univariate_logistic.")
         if target.observed is not None:
             return self._given(theta, target, target.observed, setting)
         assert setting.inference is not None

@@ -54,6 +54,8 @@ class Dense(Structure, name="dense"):
         # Lists, as model files have them, become tuples: a part has a hash.
         object.__setattr__(self, "kernels", tuple(each if isinstance(each, str) else repr(each) for each in given))
         _ = self.specs
+        if not isinstance(self.learn_scales, bool):
+            raise InputError(f"learn_scales must be True or False, received {self.learn_scales!r}.")
         for name, choices in (("compatibility", COMPATIBILITIES), ("filter", FILTERS)):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, received {getattr(self, name)!r}.")

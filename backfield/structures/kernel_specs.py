@@ -42,6 +42,11 @@ class KernelSpec(Component):
         if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not np.isfinite(self.weight):
             raise InputError(f"{self!r}: the weight must be a finite number.")
 
+    def _check_channels(self, channels: Any) -> None:
+        listed = isinstance(channels, list | tuple) and all(type(k) is int and k >= 0 for k in channels)
+        if channels is not None and not (listed and channels):
+            raise InputError(f"{self!r}: channels must list numbers of features, such as [0, 2].")
+
 
 @dataclass(frozen=True, repr=False)
 class Position(KernelSpec, name="position"):
@@ -78,6 +83,7 @@ class Bilateral(KernelSpec, name="bilateral"):
 
     def __post_init__(self) -> None:
         self._check()
+        self._check_channels(self.channels)
 
     @property
     def bandwidths(self) -> tuple[float, ...]:
@@ -105,6 +111,7 @@ class Features(KernelSpec, name="features"):
 
     def __post_init__(self) -> None:
         self._check()
+        self._check_channels(self.channels)
 
     @property
     def bandwidths(self) -> tuple[float, ...]:
@@ -133,7 +140,7 @@ def _grid(shape: tuple[int, ...]) -> np.ndarray:
 def _columns(spec: KernelSpec, values: np.ndarray, channels: Any, first: int) -> np.ndarray:
     count = values.shape[1]
     chosen = list(range(first, min(first + 3, count))) if channels is None else list(channels)
-    if not chosen or not all(type(k) is int and 0 <= k < count for k in chosen):
+    if not chosen or max(chosen) >= count:
         raise InputError(f"{spec!r} needs features {chosen or 'after the positions'}; there are {count}.")
     if len(chosen) > MAX_DIMENSIONS:
         raise InputError(

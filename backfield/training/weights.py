@@ -140,6 +140,14 @@ class WeightLayout:
             w[block.start : block.stop] = 0
         return w
 
+    def strengthened(self, w: np.ndarray, strength: float) -> np.ndarray:
+        """Return the weights with kernels that couple so many times as strongly."""
+        w, fixed = w.copy(), self.scale_weights
+        for block in self.kernels:
+            part = slice(block.start, block.stop)
+            w[part] = np.where(fixed[part], w[part], strength * w[part])
+        return w
+
     def start(self) -> np.ndarray:
         """Return the weights to start from: zero, or those that a network has."""
         w = np.zeros(self.n_weights)

@@ -1,32 +1,35 @@
 """Learned dense fields on MSRC-21: unary terms alone, pydensecrf2 with searched parameters, and ours learned.
 
     python -m backfield_benchmarks.msrc --data ../shared/data/msrc21 [--splits 5] [--train 335] [--test 256] [--shrink 1]
-        [--settings 60] [--json FILE]
+        [--settings 60] [--rounds 40] [--first 0] [--out msrc]
 
 591 images, 21 classes, 255 = void; seeded splits. Unary terms: boosted trees (scikit-learn) of 42 pixel features on a
 sample of the pixels, cross-fitted in three folds for the training images; test images get those of trees of all of them.
-pydensecrf2 (where it is installed, see ``dense_pydensecrf``): the best of ``--settings`` random settings on a fifth of the
-training images. Ours: ``DenseCRF(unary="given")``, learned from the training images. Errors are shares of the labelled
-pixels of the test images, class averages means over the classes, the band is of 5 pixels around boundaries of the labels;
-differences are paired over test images, with a 95 % interval. Fewer images (``--train``, ``--test``) or smaller ones
-(``--shrink 2``) take less time; rows say what was run.
+pydensecrf2 (see ``dense_pydensecrf``): the best of ``--settings`` random settings on a fifth of the training images. Ours:
+``DenseCRF(unary="given", guard="labels")``, learned from the training images; beside it with kernels as strong as they were
+learned, for probabilities. Errors are shares of the labelled pixels of the test images, class averages means over the
+classes, the band is of 5 pixels around boundaries of the labels; differences are paired over test images, with a 95 %
+interval. Fewer images (``--train``, ``--test``) or smaller ones (``--shrink 2``: half as high and wide, and so are the band
+and the bandwidths in pixels) take less time. Each split is saved when it is done, and a study that is started again goes on
+(``--out``: a name in docs/results/studies, or a file).
 """
 
 import argparse
 import json
+import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from scipy.ndimage import binary_dilation
-from sklearn.ensemble import HistGradientBoostingClassifier
 
 import backfield as bf
 from backfield.features import PixelFeatures
+from backfield_benchmarks.cells import Cells
+from backfield_benchmarks.dense_unary import BAND, Trees, cross_fitted, means, paired, scores
 
 N_CLASSES = 21
-BAND = 5
 
 
 def read(folder, shrink):
@@ -42,71 +45,6 @@ def read(folder, shrink):
     return images, masks
 
 
-def trees(rows, labels, seed, settings):
-    """Return boosted trees of a sample of pixels."""
-    rng = np.random.default_rng(seed)
-    known = np.flatnonzero(labels >= 0)
-    chosen = rng.choice(known, min(len(known), settings.pixels), replace=False)
-    model = HistGradientBoostingClassifier(max_iter=settings.trees, learning_rate=0.15, max_leaf_nodes=24, random_state=seed)
-    return model.fit(rows[chosen], labels[chosen])
-
-
-def probabilities(model, features):
-    """Return class probabilities (H, W, 21) of an image."""
-    p = np.full((features.shape[0] * features.shape[1], N_CLASSES), 1e-4, np.float32)
-    p[:, model.classes_] = model.predict_proba(features.reshape(-1, features.shape[-1]))
-    return (p / p.sum(axis=1, keepdims=True)).reshape(*features.shape[:2], N_CLASSES)
-
-
-def fit_trees(features, masks, numbers, seed, settings):
-    rows = np.concatenate([features[k].reshape(-1, features[k].shape[-1])[::3] for k in numbers])
-    return trees(rows, np.concatenate([masks[k].reshape(-1)[::3] for k in numbers]), seed, settings)
-
-
-def unary_terms(features, masks, train, test, seed, settings, folds=3):
-    """Return probabilities of training images out of fold, and of test images."""
-    out: dict[int, np.ndarray] = {}
-    for fold in range(folds):
-        model = fit_trees(features, masks, [k for i, k in enumerate(train) if i % folds != fold], seed, settings)
-        out |= {k: probabilities(model, features[k]) for i, k in enumerate(train) if i % folds == fold}
-    model = fit_trees(features, masks, train, seed, settings)
-    return out | {k: probabilities(model, features[k]) for k in test}
-
-
-class Scores:
-    """Errors of each image, in all and near boundaries, and of each class."""
-
-    def __init__(self):
-        self.images, self.band = [], []
-        self.right, self.total = np.zeros(N_CLASSES), np.zeros(N_CLASSES)
-
-    def add(self, labels, mask):
-        known, wrong = mask >= 0, (labels != mask) & (mask >= 0)
-        edges = np.zeros(mask.shape, bool)
-        edges[1:] |= mask[1:] != mask[:-1]
-        edges[:, 1:] |= mask[:, 1:] != mask[:, :-1]
-        near = binary_dilation(edges, iterations=BAND) & known
-        self.images.append((wrong.sum(), known.sum()))
-        self.band.append(((wrong & near).sum(), near.sum()))
-        self.right += np.bincount(mask[known & ~wrong], minlength=N_CLASSES)
-        self.total += np.bincount(mask[known], minlength=N_CLASSES)
-
-    def row(self):
-        errors = [float(np.sum(x, axis=0)[0] / np.sum(x, axis=0)[1]) for x in (self.images, self.band)]
-        classes = self.right[self.total > 0] / self.total[self.total > 0]
-        return {"error": round(errors[0], 4), "band": round(errors[1], 4), "class average": round(float(classes.mean()), 4)}
-
-    def against(self, other):
-        """Return the mean difference of errors over images and its 95 % interval, all pixels and the band."""
-        out = {}
-        for name, mine, theirs in (("error", self.images, other.images), ("band", self.band, other.band)):
-            pairs = [(a / b, c / d) for (a, b), (c, d) in zip(mine, theirs, strict=True) if b]
-            d = np.diff(np.array(pairs), axis=1)[:, 0] * -1
-            half = 1.96 * d.std(ddof=1) / np.sqrt(len(d))
-            out[name] = [round(float(x), 4) for x in (d.mean(), d.mean() - half, d.mean() + half)]
-        return out
-
-
 def pydensecrf_labels(image, p, setting):
     import pydensecrf.densecrf as dcrf
 
@@ -120,18 +58,14 @@ def pydensecrf_labels(image, p, setting):
     return np.array(crf.inference(5)).argmax(axis=0).reshape(height, width)
 
 
-def searched(images, masks, p, numbers, count, seed):
+def searched(images, masks, p, numbers, count, shrink, seed):
     """Return the best of random settings on some images."""
     rng = np.random.default_rng(seed)
-    best: tuple[float, dict[str, float]] = (np.inf, {})
+    best = (np.inf, {})
+    choices = {"position": [1, 2, 3, 5], "w1": [0.5, 1, 2, 4, 8], "w2": [1, 2, 4, 8, 15]}
+    choices |= {"scale": np.array([10, 20, 40, 60, 80]) / shrink, "colour": [3, 5, 8, 13, 20]}
     for _ in range(count):
-        setting = {
-            "position": rng.choice([1, 2, 3, 5]),
-            "w1": rng.choice([0.5, 1, 2, 4, 8]),
-            "w2": rng.choice([1, 2, 4, 8, 15]),
-        }
-        setting |= {"scale": rng.choice([10, 20, 40, 60, 80]), "colour": rng.choice([3, 5, 8, 13, 20])}
-        setting = {key: float(value) for key, value in setting.items()}
+        setting = {name: float(rng.choice(values)) for name, values in choices.items()}
         wrong = sum(
             int(((pydensecrf_labels(images[k], p[k], setting) != masks[k]) & (masks[k] >= 0)).sum()) for k in numbers
         )
@@ -139,64 +73,79 @@ def searched(images, masks, p, numbers, count, seed):
     return best[1]
 
 
-def split(images, masks, settings, seed):
-    """Run one split and return its rows."""
+def learned(images, masks, p, train, test, settings):
+    """Return labels by our field with ``guard="labels"``, the same with kernels as strong as learned, and what was found."""
+    kernels = ["position(3)", f"bilateral({60 / settings.shrink:g}, 10)"]
+    learner = f"lbfgs(max_iter={settings.iterations}, doubling_first={settings.first})"
+    crf = bf.DenseCRF(unary="given", kernels=kernels, learner=learner, guard="labels")
+    X, new = [(images[k], p[k]) for k in train], [(images[k], p[k]) for k in test]
+    crf.fit(X, [masks[k] for k in train])
+    widths = [kernel["bandwidths"].round(2).tolist() for kernel in crf.kernels_]
+    words = f"{crf.message_}; weights {crf.weights_.round(3).tolist()}; bandwidths {widths}"
+    plain = bf.DenseCRF(unary="given", kernels=kernels, learner="lbfgs(max_iter=0)", guard=False)
+    one = X[:1], [masks[train[0]]]
+    layout, strength = plain.problem(*one).task.layout, crf.trace_[0]["held_out"]["kernels"]
+    plain.set_params(start=layout.strengthened(crf.weights_, 1 / strength)).fit(*one)
+    return crf.predict(new), plain.predict(new), words
+
+
+def split(images, masks, features, settings, seed):
+    """Run one split and return the scores of each method."""
     order = np.random.default_rng(seed).permutation(len(images))
     train, test = order[: settings.train], order[settings.train : settings.train + settings.test]
-    clock = time.process_time()
-    used = [*train, *test]
-    features = dict(zip(used, PixelFeatures.l13().transform([images[k] for k in used]), strict=True))
-    p = unary_terms(features, masks, train, test, seed, settings)
-    done = {"unary": [p[k].argmax(axis=-1) for k in test]}
-    seconds = {"unary": time.process_time() - clock}
-    clock = time.process_time()
-    crf = bf.DenseCRF(unary="given", learner=f"lbfgs(max_iter={settings.iterations})", l2=settings.l2)
-    crf.fit([(images[k], p[k]) for k in train], [masks[k] for k in train])
-    done["learned"] = crf.predict([(images[k], p[k]) for k in test])
-    seconds["learned"] = time.process_time() - clock
-    found = {"learned": f"{crf.message_}; bandwidths {[k['bandwidths'].round(2).tolist() for k in crf.kernels_]}"}
-    try:
-        clock = time.process_time()
-        best = searched(images, masks, p, train[::5], settings.settings, seed)
-        done["pydensecrf2"] = [pydensecrf_labels(images[k], p[k], best) for k in test]
-        seconds["pydensecrf2"], found["pydensecrf2"] = time.process_time() - clock, str(best)
-    except ImportError:
-        pass
-    scores = {name: Scores() for name in done}
-    for name, labels in done.items():
-        for k, each in zip(test, labels, strict=True):
-            scores[name].add(each, masks[k])
-    rows = []
-    for name, score in scores.items():
-        row = {
-            "split": seed,
-            "train": len(train),
-            "test": len(test),
-            "shrink": settings.shrink,
-            "method": name,
-        } | score.row()
-        row |= {"seconds": round(seconds[name], 1), "found": found.get(name, "")}
+    clock, done, seconds, found = time.process_time(), {}, {}, {}
+    p = cross_fitted(Trees(N_CLASSES, settings.rounds, settings.pixels, seed), features, masks, train, test)
+
+    def finish(name, labels, words):
+        nonlocal clock
+        done[name], found[name] = labels, words
+        seconds[name], clock = round(time.process_time() - clock, 1), time.process_time()
+
+    finish("unary", [p[k].argmax(axis=-1) for k in test], "")
+    labels, plain, words = learned(images, masks, p, train, test, settings)
+    finish("learned", labels, words)
+    finish("learned, default guard", plain, "")
+    best = searched(images, masks, p, train[::5], settings.settings, settings.shrink, seed)
+    finish("pydensecrf2", [pydensecrf_labels(images[k], p[k], best) for k in test], str(best))
+    truth, band = [masks[k] for k in test], int(np.ceil(BAND / settings.shrink))
+    rows = {name: {"seconds": seconds[name], "found": found[name]} | scores(labels, truth, N_CLASSES, band)
+            for name, labels in done.items()}  # fmt: skip
+    return {"test": " ".join(map(str, test)), "train": len(train), "band pixels": band, "methods": rows}
+
+
+def summary(cells):
+    """Print the means of each method and the paired differences of ours to each."""
+    of = {name: [cell["methods"][name] for cell in cells] for name in cells[0]["methods"]}
+    tests = [cell["test"].split() for cell in cells]
+    rows = {}
+    for name, each in of.items():
+        rows[name] = means(each)
         if name != "learned":
-            row["learned minus this"] = scores["learned"].against(score)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+            rows[name]["learned minus this"] = {key: paired(of["learned"], each, key, tests) for key in ("error", "band")}
+            gains = [a["class average"] - b["class average"] for a, b in zip(of["learned"], each, strict=True)]
+            rows[name]["learned minus this"]["class average"] = {"splits": [round(x, 5) for x in gains]}
+        print(name, json.dumps(rows[name]), flush=True)
     return rows
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    for name, default in (("splits", 5), ("train", 335), ("test", 256), ("shrink", 1), ("settings", 60)):
+    for name, default in (("splits", 5), ("seed", 0), ("train", 335), ("test", 256), ("shrink", 1), ("settings", 60)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (("iterations", 40), ("trees", 40), ("pixels", 40_000)):
+    for name, default in (("iterations", 40), ("first", 0), ("rounds", 40), ("pixels", 40_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--l2", type=float, default=1e-4)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", default="msrc")
     settings = parser.parse_args()
+    cells = Cells(settings.out, " ".join(["python -m backfield_benchmarks.msrc", *sys.argv[1:]]))
     images, masks = read(settings.data, settings.shrink)
-    rows = [row for seed in range(settings.splits) for row in split(images, masks, settings, seed)]
-    if settings.json:
-        settings.json.write_text(json.dumps(rows, indent=1))
+    features = PixelFeatures.l13().transform(images)
+    rows = [
+        cells.get(f"split {seed}", partial(split, images, masks, features, settings, seed))
+        for seed in range(settings.seed, settings.seed + settings.splits)
+    ]
+    cells.rows["summary"] = summary(rows)
+    cells.save()
 
 
 if __name__ == "__main__":

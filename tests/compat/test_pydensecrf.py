@@ -141,3 +141,33 @@ def test_refusals():
     with pytest.raises(InputError, match="gt_prob"):
         utils.unary_from_labels(np.zeros(3, int), 3, 1.0)
     assert pydensecrf.densecrf is dcrf
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda crf: crf.inference(-1), "niter must be an integer >= 0, received -1"),
+        (lambda crf: crf.inference("5"), "niter must be an integer"),
+        (lambda crf: dcrf.DenseCRF(2.5, 3), "nvar must be an integer >= 1, received 2.5"),
+        (lambda crf: crf.addPairwiseGaussian(sxy="wide", compat=1), "sxy must be a positive number or 2, received 'wide'"),
+        (lambda crf: crf.addPairwiseGaussian(sxy=np.inf, compat=1), "sxy must be a positive number"),
+        (lambda crf: crf.addPairwiseGaussian(3, 1, normalization=7), "normalization must be one of NO_NORMALIZATION"),
+        (lambda crf: crf.addPairwiseGaussian(3, 1, kernel=7), "kernel must be one of CONST_KERNEL"),
+        (lambda crf: crf.addPairwiseEnergy(np.zeros((0, 48)), 1), "features, received 0"),
+        (lambda crf: crf.setUnaryEnergy("no"), "unary energy must be a matrix of finite numbers"),
+        (lambda crf: crf.stepInference(np.zeros((2, 48), np.float32)), "Bad shape for Q"),
+        (lambda crf: crf.klDivergence(np.zeros((2, 48), np.float32)), "Bad shape for Q"),
+        (lambda crf: utils.unary_from_labels(np.array([1, 255]), 3, 0.5), "labels must be integers 0 .. 3"),
+        (lambda crf: utils.unary_from_labels(np.array([1, -1]), 3, 0.5), "labels must be integers 0 .. 3"),
+        (lambda crf: utils.unary_from_labels(np.array([3]), 3, 0.5, zero_unsure=False), "labels must be integers 0 .. 2"),
+        (lambda crf: utils.unary_from_labels(np.array([1.0]), 3, 0.5), "received float64"),
+        (lambda crf: utils.unary_from_softmax(np.log(P)), "sm must hold probabilities"),
+        (lambda crf: utils.unary_from_softmax(np.nan * P), "sm must hold probabilities"),
+        (lambda crf: utils.create_pairwise_gaussian((0, 3), (6, 8)), "sdims must be positive"),
+        (lambda crf: utils.create_pairwise_bilateral((3, 3), 0, IMAGE, chdim=2), "schan must be a positive number"),
+        (lambda crf: utils.create_pairwise_bilateral((3, 3), 1, IMAGE, chdim=9), "chdim must be an axis"),
+    ],
+)
+def test_hostile_calls(call, message):
+    with pytest.raises(InputError, match=message):
+        call(dcrf.DenseCRF2D(8, 6, 3))

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 import backfield as bf
 from backfield.errors import InputError
-from backfield.estimators._guard import Guard
+from backfield.estimators._guard import Guard, count_wrong
 
 SMALL = {"inference": "mean_field(n_iter=3)", "learner": "lbfgs(max_iter=8)"}
 
@@ -166,15 +166,68 @@ def test_guard_takes_the_unary_terms_alone():
     layout = problem.task.layout
     w = layout.start()
     w[0] = 1.0
-    guard = Guard.of(problem, layout, w, None)
+    guard = Guard(problem, layout, layout.uncoupled(w))
     guard.errors = (0.3, 0.2)
     kept, found = guard.choose(w)
     assert np.array_equal(kept, layout.uncoupled(w)) and "kernels are off" in found
     guard.errors = (0.2, 0.3)
-    assert guard.choose(w)[0] is w and "held-out error 20.00 % with kernels, 30.00 % without" in guard.choose(w)[1]
+    assert np.array_equal(guard.choose(w)[0], w)
+    assert "held-out error 20.00 % with kernels, 30.00 % without" in guard.choose(w)[1]
+
+
+@pytest.mark.parametrize("start", ["zero", "random", "warm"])
+def test_guard_knows_the_unary_terms_whatever_the_start(start):
+    # Kernels that hurt are switched off, and what is left are the given probabilities, not the weights of the start.
+    rng = np.random.default_rng(0)
+    Y = [rng.integers(0, 2, (8, 9)) for _ in range(6)]
+    X = [(np.zeros((8, 9, 3)), np.eye(2)[mask] * 0.8 + 0.1) for mask in Y]
+    crf = bf.DenseCRF(unary="given", kernels=["position(3, weight=40)"], inference="mean_field(n_iter=3)",
+                      learner="lbfgs(max_iter=1)", learn_scales=False)  # fmt: skip
+    crf.set_params(start=np.array([-1.0, 40.0]) if start == "warm" else start)
+    assert crf.fit(X, Y).score(X, Y) == 1.0
+
+
+def test_guard_may_make_kernels_stronger(fitted):
+    X, Y = pictures(6)
+    crf = bf.DenseCRF(unary="given", guard="labels", **SMALL).fit(X, Y)
+    strength = crf.trace_[0]["held_out"]["kernels"]
+    assert strength in (1, 1.5, 2, 3, 4)
+    for mine, learned in zip(crf.kernels_, fitted.kernels_, strict=True):
+        assert mine["compatibility"] == pytest.approx(strength * learned["compatibility"])
+    assert np.array_equal(crf.kernels_[1]["bandwidths"], fitted.kernels_[1]["bandwidths"])
+    with pytest.raises(InputError, match="guard='labels' says how strongly kernels enter"):
+        bf.GridCRF(guard="labels", inference="mean_field(n_iter=2)").fit([image for image, _ in X], Y)
+
+
+def test_strongest_has_the_fewest_errors():
+    # Two labels in large parts, and probabilities that are noise for single pixels: the stronger, the better.
+    X, Y = pictures(6, noise=3.0)
+    problem = bf.DenseCRF(unary="given", kernels=["position(2)"], inference="mean_field(n_iter=3)").problem(X, Y)
+    layout = problem.task.layout
+    w = np.array([1.0, 0.4, 0.0])
+    guard = Guard(problem, layout, layout.uncoupled(w), strengths=(1.0, 2.0, 8.0), validation=problem)
+    kept, found = guard.choose(w)
+    errors = [sum(problem.collect(count_wrong, None, layout.strengthened(w, each))) for each in (1.0, 2.0, 8.0)]
+    assert errors[0] > min(errors[1:]) and guard.strength == (1.0, 2.0, 8.0)[int(np.argmin(errors))]
+    assert kept.tolist() == [1.0, 0.4 * guard.strength, 0.0] and "times as strong" in found
+
+
+def test_guard_can_be_switched_off():
+    X, Y = pictures(6)
+    crf = bf.DenseCRF(unary="given", guard=False, **SMALL).fit(X, Y)
+    assert "error" not in crf.message_
+    assert crf.score(X, Y) > 0.95
+    assert not np.array_equal(crf.kernels_[1]["bandwidths"], [60, 10])
 
 
 # What is refused
+
+
+@pytest.mark.parametrize("change", [np.log, lambda p: 100 * p, lambda p: (255 * p).astype(np.uint8)])
+def test_scores_are_no_probabilities(change):
+    X, Y = pictures(2, height=5, width=6)
+    with pytest.raises(InputError, match="needs probabilities within 0 and 1, received numbers from"):
+        bf.DenseCRF(unary="given", **SMALL).fit([(image, change(p)) for image, p in X], Y)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +238,10 @@ def test_guard_takes_the_unary_terms_alone():
         ({"kernels": ["bilateral(3, -1)"]}, "bandwidths must be positive numbers, received -1"),
         ({"kernels": ["bilateral(3, 1, channels=[7])"]}, r"needs features \[7\]; there are 3"),
         ({"kernels": ["spherical(3)"]}, "spherical"),
+        ({"kernels": ["bilateral(3, 1, channels=5)"]}, "channels must list numbers of features"),
+        ({"kernels": ["features(3, channels='ab')"]}, "channels must list numbers of features"),
+        ({"kernels": ["features(3, channels=[])"]}, "channels must list numbers of features"),
+        ({"learn_scales": "yes"}, "learn_scales must be True or False, received 'yes'"),
         ({"compatibility": "none"}, "compatibility must be one of"),
         ({"filter": "fast"}, "filter must be one of"),
         ({"inference": "loopy_bp"}, "through loopy_bp takes no kernel groups"),

@@ -117,6 +117,11 @@ def test_grid_filter_in_units_of_the_features():
         (bf.Kernel(POINTS[:, 0]), r"shape \(n, d\)"),
         (bf.Kernel(np.zeros((6, 17)), filter="lattice"), "at most 16 features, received 17"),
         (bf.Kernel(POINTS, filter="fast"), "filter must be one of"),
+        (bf.Kernel(POINTS, bandwidths="a"), "bandwidths must be real numbers"),
+        (bf.Kernel(POINTS, bandwidths=None), "bandwidths must be real numbers"),
+        (bf.Kernel(POINTS, bandwidths=[[1], [1, 2]]), "bandwidths must be an array; its rows differ in length"),
+        (bf.Kernel([[1, 2], [3]]), "features must be an array; its rows differ in length"),
+        (bf.Kernel(POINTS, self_terms="no"), "self_terms of a kernel must be True or False, received 'no'"),
         (bf.Kernel(POINTS, normalisation="rows"), "normalisation must be None or one of symmetric, before, after"),
     ],
 )

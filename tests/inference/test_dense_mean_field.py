@@ -169,7 +169,8 @@ def test_truncated_gradient_against_differences(filter, normalisation):
 
 @pytest.mark.parametrize("inference", ["mean_field(n_iter=4, schedule='convergent')", "mean_field(n_iter=4, damping=0.3)"])
 def test_truncated_gradient_of_damped_updates(inference):
-    check_gradient(model(compatibilities=([1.5, 0.3, -2.0], FULL)), "clique_logistic", inference, "truncated")
+    theta = model(compatibilities=([1.5, 0.3, -2.0], FULL), factors=[(0, 1), (2, 5), (1, 3, 4)])
+    check_gradient(theta, "clique_logistic", inference, "truncated")
     check_gradient(model(self_terms=True, filter="published", directed=True), "univariate_quadratic", inference, "truncated")
 
 
@@ -254,8 +255,13 @@ def test_second_derivatives_and_perturbation_are_refused():
     with pytest.raises(InputError, match="a second derivative takes no kernel"):
         bf.hessian_vector(theta, np.zeros(8, int), theta, loss="univariate_logistic", inference=PARALLEL)
     how = {"loss": "univariate_logistic", "inference": "mean_field(tol=1e-9, n_iter=500)", "gradient": "perturbation"}
-    with pytest.raises(InputError, match="takes no kernel groups"):
+    with pytest.raises(InputError, match="through mean_field with the gradient perturbation takes no kernel groups"):
         bf.value_and_gradient(theta, np.zeros(8, int), **how)
+
+
+def test_losses_of_cliques_need_listed_factors():
+    with pytest.raises(InputError, match="clique_logistic is a sum over listed factors, and kernels list none"):
+        bf.value_and_gradient(model(), np.zeros(8, int), loss="clique_logistic", inference=PARALLEL)
 
 
 def test_schedules():

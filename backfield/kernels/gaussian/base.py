@@ -77,7 +77,7 @@ def float_type(dtype: Any) -> np.dtype[Any]:
 
 def check_bandwidths(bandwidths: Any, d: int) -> np.ndarray:
     """Return one positive bandwidth for each of d features."""
-    sigma = np.asarray(bandwidths, dtype=np.float64)
+    sigma = _array(bandwidths, "bandwidths").astype(np.float64)
     if sigma.ndim > 1 or sigma.size not in (1, d):
         raise InputError(f"{d} features need one bandwidth or {d}, received an array of shape {sigma.shape}.")
     sigma = np.broadcast_to(sigma, d).copy()
@@ -85,6 +85,16 @@ def check_bandwidths(bandwidths: Any, d: int) -> np.ndarray:
     if len(bad):
         raise InputError(f"bandwidths must be positive numbers, received {sigma[bad[0]]:g} for feature {bad[0]}.")
     return sigma
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} must be an array; its rows differ in length.") from error
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be real numbers, received {array.dtype} {array.shape}.")
+    return array
 
 
 def scaled_features(features: np.ndarray, sigma: np.ndarray) -> np.ndarray:
@@ -101,8 +111,8 @@ def scaled_features(features: np.ndarray, sigma: np.ndarray) -> np.ndarray:
 
 def check_features(features: Any) -> np.ndarray:
     """Return features as an array (n, d) with n, d > 0."""
-    f = np.asarray(features)
-    if f.ndim != 2 or f.size == 0 or f.dtype.kind not in "fiub":
+    f = _array(features, "features")
+    if f.ndim != 2 or f.size == 0:
         raise InputError(
             f"features must be real numbers of shape (n, d) with n and d at least 1, received {f.dtype} {f.shape}."
         )
