@@ -163,17 +163,19 @@ def evaluate(objective: Objective, theta: Potentials, target: Target, setting: S
     """Return value and gradient in the kinds of theta; groups are written out where the objective does not support them."""
     takes = objective.supports(theta, setting)
     if not takes:
-        theta.refuse_kernels(f"{objective.name}{_way(objective, setting)}")
+        theta.refuse_kernels(f"{objective.name}{_way(objective, theta, setting)}")
     value, d_theta = objective.value_and_dtheta(theta if takes else theta.written_out(), target, setting)
     return value, theta.contract(d_theta)
 
 
-def _way(objective: Objective, setting: Setting) -> str:
+def _way(objective: Objective, theta: Potentials, setting: Setting) -> str:
     """Return through what the objective is computed, for messages."""
     if setting.inference is None or not objective.needs_inference:
         return ""
-    gradient = "" if setting.gradient is None else f" with the gradient {setting.gradient.name}"
-    return f" through {setting.inference.name}{gradient}"
+    words = f" through {setting.inference.name}"
+    if setting.gradient is None or not setting.inference.supports(theta):
+        return words
+    return f"{words} with the gradient {setting.gradient.name}"
 
 
 def pieces(

@@ -15,6 +15,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from backfield_benchmarks.dense_unary import BAND, Trees, cross_fitted, means, p
 
 def read(name, folder, shrink):
     """Return images, masks (-1 = unknown) and the number of classes; every ``shrink``-th row and column."""
-    found = horses.load(folder) if name == "horses" else backgrounds.load(folder)
+    found: Any = horses.load(folder) if name == "horses" else backgrounds.load(folder)
     masks = found.masks if name == "horses" else found.labels
     images = [np.ascontiguousarray(image[::shrink, ::shrink]) for image in found.images]
     return images, [np.asarray(mask, np.int64)[::shrink, ::shrink] for mask in masks], 2 if name == "horses" else 8
@@ -44,7 +45,8 @@ def grid(images, p, masks, train, test, learner):
 
 def dense(images, p, masks, train, test, learner, shrink):
     """Return the labels of test images by a dense field."""
-    crf = bf.DenseCRF(unary="given", kernels=["position(3)", f"bilateral({60 / shrink:g}, 10)"], learner=learner)
+    how: dict[str, Any] = {"kernels": ["position(3)", f"bilateral({60 / shrink:g}, 10)"], "learner": learner}
+    crf = bf.DenseCRF(unary="given", **how)
     crf.fit([(images[k], p[k]) for k in train], [masks[k] for k in train])
     widths = [kernel["bandwidths"].round(2).tolist() for kernel in crf.kernels_]
     return crf.predict([(images[k], p[k]) for k in test]), f"{crf.message_}; bandwidths {widths}"

@@ -1,5 +1,7 @@
 """What studies of dense fields share: pixel classifiers, cross-fitted, and errors of each image with paired intervals."""
 
+from typing import Any
+
 import numpy as np
 from scipy.ndimage import binary_dilation
 from scipy.stats import t as student
@@ -36,7 +38,7 @@ class Trees:
 
 def cross_fitted(trees, features, masks, train, test, folds=3):
     """Return probabilities of the training images out of fold, and of the test images by trees of all of them."""
-    out = {}
+    out: dict[int, np.ndarray] = {}
     for fold in range(folds):
         trees.fit(features, masks, [k for i, k in enumerate(train) if i % folds != fold])
         out |= {k: trees.probabilities(features[k]) for i, k in enumerate(train) if i % folds == fold}
@@ -56,7 +58,7 @@ def scores(predictions, masks, n_classes, band):
         right += np.bincount(mask[known & ~wrong], minlength=n_classes)
         total += np.bincount(mask[known], minlength=n_classes)
     sums = {"error": np.sum(images, axis=0), "band": np.sum(near, axis=0)}
-    out = {name: round(float(wrong / known), 5) for name, (wrong, known) in sums.items()}
+    out: dict[str, Any] = {name: round(float(wrong / known), 5) for name, (wrong, known) in sums.items()}
     out["class average"] = round(float((right[total > 0] / total[total > 0]).mean()), 5)
     for name, x in (("error of images", images), ("band of images", near)):
         out[name] = " ".join(f"{a / b:.4f}" if b else "nan" for a, b in x)
@@ -77,7 +79,8 @@ def paired(one, two, name, tests):
     ``one``, ``two``: the scores of two methods in each split; ``tests``: the numbers of the images of each. An image that is
     in several test sets counts once, with its mean.
     """
-    found, splits = {}, []
+    found: dict[str, list[float]] = {}
+    splits = []
     for a, b, numbers in zip(one, two, tests, strict=True):
         d = np.array(a[f"{name} of images"].split(), float) - np.array(b[f"{name} of images"].split(), float)
         splits.append(round(float(np.nanmean(d)), 5))

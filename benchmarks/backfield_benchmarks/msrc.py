@@ -20,6 +20,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -61,8 +62,8 @@ def pydensecrf_labels(image, p, setting):
 def searched(images, masks, p, numbers, count, shrink, seed):
     """Return the best of random settings on some images."""
     rng = np.random.default_rng(seed)
-    best = (np.inf, {})
-    choices = {"position": [1, 2, 3, 5], "w1": [0.5, 1, 2, 4, 8], "w2": [1, 2, 4, 8, 15]}
+    best: tuple[float, dict[str, float]] = (np.inf, {})
+    choices: dict[str, Any] = {"position": [1, 2, 3, 5], "w1": [0.5, 1, 2, 4, 8], "w2": [1, 2, 4, 8, 15]}
     choices |= {"scale": np.array([10, 20, 40, 60, 80]) / shrink, "colour": [3, 5, 8, 13, 20]}
     for _ in range(count):
         setting = {name: float(rng.choice(values)) for name, values in choices.items()}
@@ -75,14 +76,14 @@ def searched(images, masks, p, numbers, count, shrink, seed):
 
 def learned(images, masks, p, train, test, settings):
     """Return labels by our field with ``guard="labels"``, the same with kernels as strong as learned, and what was found."""
-    kernels = ["position(3)", f"bilateral({60 / settings.shrink:g}, 10)"]
+    how: dict[str, Any] = {"unary": "given", "kernels": ["position(3)", f"bilateral({60 / settings.shrink:g}, 10)"]}
     learner = f"lbfgs(max_iter={settings.iterations}, doubling_first={settings.first})"
-    crf = bf.DenseCRF(unary="given", kernels=kernels, learner=learner, guard="labels")
+    crf = bf.DenseCRF(learner=learner, guard="labels", **how)
     X, new = [(images[k], p[k]) for k in train], [(images[k], p[k]) for k in test]
     crf.fit(X, [masks[k] for k in train])
     widths = [kernel["bandwidths"].round(2).tolist() for kernel in crf.kernels_]
     words = f"{crf.message_}; weights {crf.weights_.round(3).tolist()}; bandwidths {widths}"
-    plain = bf.DenseCRF(unary="given", kernels=kernels, learner="lbfgs(max_iter=0)", guard=False)
+    plain = bf.DenseCRF(learner="lbfgs(max_iter=0)", guard=False, **how)
     one = X[:1], [masks[train[0]]]
     layout, strength = plain.problem(*one).task.layout, crf.trace_[0]["held_out"]["kernels"]
     plain.set_params(start=layout.strengthened(crf.weights_, 1 / strength)).fit(*one)

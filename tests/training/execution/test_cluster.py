@@ -117,6 +117,19 @@ def test_predictions(two, packed):
         assert p.tobytes() == theirs.tobytes() and labels.shape == p.shape[:-1]
 
 
+def test_dense_fields(two):
+    X, Y = images(7)
+    how = {
+        "kernels": ["position(2)", "bilateral(4, 1)"],
+        "inference": "mean_field(n_iter=2)",
+        "learner": "lbfgs(max_iter=2)",
+    }
+    crf = bf.DenseCRF(**how).fit(X, Y)
+    other = bf.DenseCRF(**how).fit(X, Y, cluster=two)
+    assert other.weights_.tobytes() == crf.weights_.tobytes() and other.message_ == crf.message_
+    assert other.predict_proba(X, cluster=two)[3].tobytes() == crf.predict_proba(X)[3].tobytes()
+
+
 def test_command_line(two, tmp_path, packed, expected, capsys):
     address = two.scheduler.address
     model = tmp_path / "m.bf"
