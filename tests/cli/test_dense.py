@@ -33,7 +33,7 @@ def test_from_fit_to_report(call, folder, tmp_path):
 def test_compare(call, folder):
     code, text, err = call("compare", folder, "--model", SPEC, "--learning", "univariate_logistic", "univariate_quadratic",
                            "--inference", "mean_field(n_iter=1)", "mean_field(n_iter=2)", "--learner", "lbfgs(max_iter=1)",
-                           "--quiet", "--json")  # fmt: skip
+                           "--json")  # fmt: skip
     assert (code, err) == (0, "") and "univariate_quadratic" in text
 
 
