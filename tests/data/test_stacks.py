@@ -3,8 +3,8 @@
 import gzip
 import json
 import pickle
-import zlib
 import struct
+import zlib
 
 import numpy as np
 import pytest

@@ -143,7 +143,7 @@ def test_label_sets_types_and_mixed_arities():
 )
 def test_images_of_one_size(neighbours, labels, options):
     rng = np.random.default_rng(4)
-    sizes = [(5, 6)] * runs.IMAGES + [(7, 3)] * runs.IMAGES + [(4, 4)]
+    sizes = [(5, 6)] * merging.IMAGES + [(7, 3)] * merging.IMAGES + [(4, 4)]
     X = [rng.normal(size=(*size, 2)) for size in sizes]
     Y = [rng.integers(-1, labels, size) for size in sizes]
     check(problem_of(X, Y, bf.GridCRF, neighbours=neighbours, n_labels=labels, **options), n_runs=3)
