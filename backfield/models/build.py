@@ -125,10 +125,10 @@ def bayes_tables(theta: Potentials, conditional: np.ndarray) -> np.ndarray | Non
     return None if find_cycle(parents) else out
 
 
-def frame(columns: dict[str, list[Any]]) -> Any:
-    """Return a DataFrame where pandas is installed, else the columns."""
+def frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
+    """Return a DataFrame (with an index, if given) where pandas is installed, else the columns."""
     if importlib.util.find_spec("pandas") is None:
         return columns
     import pandas
 
-    return pandas.DataFrame(columns)
+    return pandas.DataFrame(columns, index=index)
