@@ -20,6 +20,7 @@ from backfield.graph import Graph, Potentials
 from backfield.graph.stacking import stack
 from backfield.inference.exact.products import Products, Tables
 from backfield.models.table_objectives import BLOCK
+from backfield.registry import get
 
 
 class Expectation:
@@ -85,8 +86,9 @@ class Expectation:
 
     def _through_blocks(self, w: np.ndarray, value: float, total: np.ndarray) -> tuple[float, np.ndarray]:
         total, every = total.copy(), np.repeat(self.rows, self.counts, axis=0)
-        for start in range(0, len(every), BLOCK):
-            rows = every[start : start + BLOCK]
+        size = BLOCK if get("inference", self.inference).separable else 1
+        for start in range(0, len(every), size):
+            rows = every[start : start + size]
             graph = stack([self.graph] * len(rows)) if len(rows) > 1 else self.graph
             theta = Potentials.from_flat(graph, np.tile(w[: self.cut], len(rows)), np.tile(w[self.cut :], len(rows)))
             run = infer(theta, self.inference, observed=rows.ravel())

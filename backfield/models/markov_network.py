@@ -201,7 +201,7 @@ class MarkovNetwork(BaseEstimator):
         if asked is None:
             return codes, [name for k, name in enumerate(names) if (codes[:, k] < 0).any()], hidden
         words = "the name of a column, or a list of names"
-        wanted = [asked] if isinstance(asked, str) else list(checked("columns", asked, several(words)))
+        wanted = [asked] if isinstance(asked, str | int) else list(checked("columns", asked, several(words)))
         numbers = [self._number(name, names) for name in wanted]
         hidden[numbers] = True
         return codes, [names[k] for k in numbers], hidden

@@ -84,9 +84,12 @@ class Rows:
         if isinstance(get_objective(objective), Marginal):
             hidden = np.random.default_rng(seed).random(codes.shape) < asked
             labels, observed = np.where(hidden, codes, -1), np.where(hidden, -1, codes)
+        single = Potentials.from_flat(graph, *self._tiled(np.zeros(self.n_theta), 1))
+        _, setting, _ = prepare(single, np.full(graph.n_variables, -1), objective, inference, None, None, None, seed)
+        size = BLOCK if get_objective(objective).separable(single, setting) else 1
         self.blocks = []
-        for start in range(0, len(codes), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(codes), size):
+            part = slice(start, start + size)
             count = len(codes[part])
             stacked = graph if count == 1 else stack([graph] * count)
             theta = Potentials.from_flat(stacked, *self._tiled(np.zeros(self.n_theta), count))
