@@ -6,6 +6,8 @@ from pathlib import Path
 
 #: Bytes that are looked at.
 HEAD = 4096
+#: Most bytes of a header of tensors.
+MOST = 2**24
 MODEL, CHECKPOINT, PAGE = "a model of backfield", "a checkpoint", "an HTML page"
 ARRAY, EMPTY = "an array (.npy)", "an empty file"
 _STARTS = {
@@ -31,11 +33,14 @@ def kind_of(path: Path) -> str:
     """Return in words what a file holds."""
     with path.open("rb") as file:
         head = file.read(HEAD)
+        tensors = head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 2**40
+        if tensors:  # a header of known length, which says what they are anywhere
+            head += file.read(min(int.from_bytes(head[:8], "little"), MOST))
     if not head:
         return EMPTY
     if head.startswith(b"\x89PNG"):
         return "a PNG picture in colour" if head[25:26] in (b"\x02", b"\x06") else "a PNG mask"
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 2**40:
+    if tensors:
         return CHECKPOINT if b"backfield-checkpoint" in head else MODEL if b'"backfield"' in head else "tensors"
     start = head.lstrip().lower()
     known = next((words for prefix, words in _STARTS.items() if head.startswith(prefix) or start.startswith(prefix)), None)

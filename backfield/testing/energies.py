@@ -26,7 +26,8 @@ def check_energy(part: Any) -> None:
 
 
 def _rows(n_features: int, dtype: Any = np.float64) -> np.ndarray:
-    return np.random.default_rng(n_features).normal(size=(7, n_features)).astype(dtype)
+    """Features within 0 and 1: some energies take probabilities."""
+    return np.random.default_rng(n_features).uniform(0.02, 0.98, size=(7, n_features)).astype(dtype)
 
 
 def _weights(energy: Any, n_features: int, n_outputs: int, intercept: bool) -> np.ndarray:

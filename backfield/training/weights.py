@@ -10,7 +10,9 @@ constants of factors are 1.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -284,6 +286,10 @@ def _in_turn(indices: list[Any], total: int) -> bool:
 MAX_RIDGE = 1e30
 
 
+#: Entries of features that are copied to double precision at a time.
+BLOCK = 2**20
+
+
 @dataclass(frozen=True)
 class Spread:
     """Of the columns of some rows: their number, means, sums of squared deviations, largest absolute values."""
@@ -301,7 +307,13 @@ class Spread:
         if hasattr(features, "tocsr"):
             largest = np.asarray(abs(features).max(axis=0).todense(), dtype=np.float64).reshape(-1)
             return cls(features.shape[0], np.zeros(width), np.zeros(width), largest, True)
-        rows = features.reshape(-1, width).astype(np.float64)
+        rows = features.reshape(-1, width)
+        height = max(BLOCK // width, 1)
+        return reduce(operator.add, (cls._of_block(rows[k : k + height]) for k in range(0, len(rows), height)))
+
+    @classmethod
+    def _of_block(cls, rows: np.ndarray) -> Spread:
+        rows = rows.astype(np.float64)
         mean = rows.mean(axis=0)
         largest = np.abs(rows).max(axis=0)
         rows -= mean

@@ -75,7 +75,7 @@ def test_other_estimators_are_scored_as_before():
         assert isinstance(scorer, RaggedScorer)
         plain = sklearn.metrics.make_scorer(scorer._score_func, response_method=scorer._response_method, **scorer._kwargs)
         assert scorer(model, X, y) == scorer._sign * plain(model, X, y)
-    with pytest.raises(bf.InputError, match="one array per example"):
+    with pytest.raises(bf.InputError, match="one label array per example"):
         bf.metrics.neg_ece(model, X, y)
 
 
