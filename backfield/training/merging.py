@@ -30,6 +30,8 @@ from backfield.training.examples import Example, Rows
 MOST = 2**17
 #: Work for which a call of its own is no cost.
 ENOUGH = 2**14
+#: Bytes of features for which a call is no cost, either: merging would copy them, and hold several in memory.
+LARGE = 2**22
 #: Work that is worth a chunk; where there is less than enough for a few, down to :data:`LEAST`.
 CHUNK, FEW, LEAST = 2**16, 8, 2**13
 #: Binary images of a run, at the least: a stack has other kernels than one image, which prediction needs, and compiling or
@@ -127,7 +129,7 @@ class Runs:
         for number in numbers.tolist():
             example = examples[number]
             kind, size = form(example, self.objective, self.fold), work(example.graph)
-            if kind is None or size > ENOUGH:
+            if kind is None or size > ENOUGH or _n_bytes(example) > LARGE:
                 yield Run(example, (number,))
                 continue
             run = growing.setdefault(kind, _Growing())

@@ -301,3 +301,15 @@ def test_digests_tell_graphs_apart():
     others += [bf.Graph.from_edges(grid.factors, 6, [2, 2, 2, 2, 2, 3]), bf.Graph.from_edges(grid.factors, 6, 3)]
     assert len({each.digest for each in others}) == len(others)
     assert bf.Graph.from_edges(grid.factors, 6).digest == plain.digest
+
+
+def test_examples_of_large_features_stay_alone(monkeypatch):
+    """Packed images are read one at a time: several in memory would break the bound on it."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(5, 6, 2)) for _ in range(merging.IMAGES)]
+    Y = [rng.integers(0, 2, (5, 6)) for _ in X]
+    problem = problem_of(X, Y, bf.GridCRF)
+    assert len(list(problem.evaluator.labelled(np.arange(len(X))))) == 1
+    monkeypatch.setattr(merging, "LARGE", 100)
+    problem = problem_of(X, Y, bf.GridCRF)
+    assert len(list(problem.evaluator.labelled(np.arange(len(X))))) == len(X)
