@@ -32,7 +32,7 @@ class Weights:
 
     def start(self, graph: Graph, codes: np.ndarray, seed: int) -> np.ndarray:
         """Return zeros, and random numbers at the tables of columns of which no value is known: zeros would stay."""
-        unseen = (codes < 0).all(axis=0)
+        unseen = np.asarray((codes < 0).all(axis=0))
         theta = np.zeros(len(self.tying.index))
         rng, cut = np.random.default_rng(seed), int(graph.layout.var_ptr[-1])
         for c, (i, j) in enumerate(graph.factors):

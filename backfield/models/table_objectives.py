@@ -153,8 +153,7 @@ class Pseudolikelihood:
 
     def conditional(self, i: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return in which rows all neighbours of i are known, and p(x_i | neighbours) there."""
-        known = np.logical_and.reduce([self.codes[:, j] >= 0 for _, j, _ in self.near[i]] or [np.True_])
-        known = np.broadcast_to(known, len(self.codes))
+        known = (self.codes[:, [j for _, j, _ in self.near[i]]] >= 0).all(axis=1)
         logits = self._logits(i, w, self.codes[known])
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         return known, p / p.sum(axis=1, keepdims=True)

@@ -54,7 +54,7 @@ FAMILIES = {"spins": spins, "three labels": three_labels, "pairs": pairs, "tripl
 def known(family, seed):
     theta = FAMILIES[family](np.random.default_rng(seed))
     model = Model.from_potentials(theta)
-    best = theta.score(np.array([int(state) for state in model.map_query().values()]))
+    best = theta.score(np.array([int(str(state)) for state in model.map_query().values()]))
     row = {"MAP": best}
     for solver in SOLVERS:
         start = time.process_time()
