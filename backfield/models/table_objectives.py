@@ -153,7 +153,7 @@ class Pseudolikelihood:
 
     def conditional(self, i: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return in which rows all neighbours of i are known, and p(x_i | neighbours) there."""
-        known = (self.codes[:, [j for _, j, _ in self.near[i]]] >= 0).all(axis=1)
+        known = np.asarray((self.codes[:, [j for _, j, _ in self.near[i]]] >= 0).all(axis=1))
         logits = self._logits(i, w, self.codes[known])
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         return known, p / p.sum(axis=1, keepdims=True)
