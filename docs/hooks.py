@@ -248,7 +248,7 @@ def in_words(name: str) -> list[str]:
     lines += [f"**Claim.** {said.claim}", "", f"**Found ({said.verdict}).** {quote(said.found, rows)}", ""]
     differences = experiment(name).differences()
     if differences:
-        lines += ['!!! note "How this differs from the paper"', "", *(f"    - {note}" for note in differences), ""]
+        lines += ['!!! note "How this differs from the paper"', "", *(f"    - {unmarked(note)}" for note in differences), ""]
     commits = read(name)["settings"].get("commits_of_cells")
     if commits:
         lines += [
@@ -430,10 +430,14 @@ def _signature(thing: Any) -> str:
     return text if len(text) < 100 else "(\n    " + ",\n    ".join(str(p) for p in kept) + ",\n)"
 
 
+def unmarked(text: str) -> str:
+    """Return a docstring with its names as code of Markdown."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
+
+
 def markdown_of(docstring: str | None) -> str:
     """Turn a numpydoc docstring into Markdown."""
-    text = inspect.cleandoc(docstring or "")
-    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
+    text = unmarked(inspect.cleandoc(docstring or ""))
     lines = text.split("\n")
     out: list[str] = []
     listed = False
