@@ -8,6 +8,7 @@ call.
 import hashlib
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def _digest() -> str:
     for path in _shared_kernel_files():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed():
+    """pyplot keeps figures until they are closed and warns at twenty: the tests that came before must not matter."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture
