@@ -323,6 +323,7 @@ class Rows:
 def _layout(settings: Settings, survey: Survey, pairs: Pairs, classes: Classes) -> WeightLayout:
     """Return one block of weights per type of variable and per type of factor."""
     layout, intercept = WeightLayout(), settings.params["fit_intercept"]
+    settings.energy("pairwise")  # a wrong name is refused also where there are no factors
     for kind, block in enumerate(survey.types("node")):
         energy, outputs, width = settings.energy("unary"), _n_outputs(block, classes), block.n_features
         if isinstance(energy, ObservedLinear):

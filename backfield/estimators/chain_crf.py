@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,19 @@ class ChainCRF(CRF, structure="chain", defaults=_EXACT):
     ``order`` is the number of earlier labels that a label sees: with 2 there is also a weight for every three labels in a
     row, and inference costs L^3 per position. Named features that occur fewer than ``min_count`` times have no weight.
     """
+
+    if TYPE_CHECKING:  # the parameters of the structure, beside those of every CRF
+
+        def __init__(
+            self,
+            inference: Any = "chain",
+            *,
+            separator: str = "=",
+            constraints: Any = None,
+            order: int = 1,
+            min_count: int = 1,
+            **params: Any,
+        ) -> None: ...
 
     def predict_best(self, X: Any, k: int = 5) -> list[list[tuple[np.ndarray, float]]]:
         """Return the k best labelings of each sequence (all, where there are fewer) with their probabilities."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,19 @@ class DenseCRF(CRF, structure="dense", defaults={"inference": "mean_field(n_iter
     >>> crf = DenseCRF(unary="given", kernels=["position(3)", "bilateral(60, 10)"])
     >>> crf.fit(list(zip(images, probabilities)), masks)  # doctest: +SKIP
     """
+
+    if TYPE_CHECKING:  # the parameters of the structure, beside those of every CRF
+
+        def __init__(
+            self,
+            inference: Any = "mean_field(n_iter=5)",
+            *,
+            kernels: Any = ...,
+            learn_scales: bool = True,
+            compatibility: str = "potts",
+            filter: str = "auto",
+            **params: Any,
+        ) -> None: ...
 
     @property
     def kernels_(self) -> list[dict[str, Any]]:

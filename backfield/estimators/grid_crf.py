@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backfield.estimators.crf import CRF
 
@@ -79,6 +79,19 @@ class GridCRF(CRF, structure="grid"):
     >>> crf = GridCRF(inference="tree_reweighted(n_iter=5)")
     >>> crf.fit(images, masks).predict(images)  # doctest: +SKIP
     """
+
+    if TYPE_CHECKING:  # the parameters of the structure, beside those of every CRF
+
+        def __init__(
+            self,
+            inference: Any = "auto",
+            *,
+            neighbours: Any = None,
+            offsets: Any = None,
+            spacing: Any = None,
+            contrast: bool = False,
+            **params: Any,
+        ) -> None: ...
 
     @classmethod
     def discriminative(cls, **params: Any) -> GridCRF:

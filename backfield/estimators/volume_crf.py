@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from backfield.estimators.crf import CRF
 
 
@@ -26,3 +28,16 @@ class VolumeCRF(CRF, structure="volume"):
     >>> crf = VolumeCRF(spacing=(50, 4, 4), inference="tree_reweighted(n_iter=5)")
     >>> crf.fit(volumes, labels).predict(volumes)  # doctest: +SKIP
     """
+
+    if TYPE_CHECKING:  # the parameters of the structure, beside those of every CRF
+
+        def __init__(
+            self,
+            inference: Any = "auto",
+            *,
+            neighbours: Any = None,
+            offsets: Any = None,
+            spacing: Any = None,
+            contrast: bool = False,
+            **params: Any,
+        ) -> None: ...

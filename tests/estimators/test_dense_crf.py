@@ -246,6 +246,7 @@ def test_scores_are_no_probabilities(change):
         ({"filter": "fast"}, "filter must be one of"),
         ({"inference": "loopy_bp"}, "through loopy_bp takes no kernel groups"),
         ({"loss": "pseudolikelihood"}, "pseudolikelihood takes no kernel groups"),
+        ({"pairwise": "bogus"}, "bogus"),
         ({"unary": "given", "n_labels": 5}, "needs a probability for each of 5 labels; there are 3 features"),
     ],
 )

@@ -18,3 +18,12 @@ def answer(graph: bf.Graph, unary: np.ndarray, tables: np.ndarray) -> float:
     other: bf.Potentials = gradient
     assert other.graph is graph
     return float(run.log_partition) + value
+
+
+def estimators() -> list[bf.CRF]:
+    return [
+        bf.GridCRF("tree_reweighted(n_iter=5)", neighbours=8, l2=0.1),
+        bf.VolumeCRF(offsets=[(0, 0, 1)], spacing=(50, 4, 4)),
+        bf.DenseCRF(unary="given", kernels=["position(3)"], compatibility="full"),
+        bf.ChainCRF(constraints="BIO", order=2, l1=0.1),
+    ]
