@@ -20,6 +20,7 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import rtsys
 
 
 class LazyCache:
@@ -38,8 +39,15 @@ class LazyCache:
         return cache
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled code of a signature, or None."""
-        return self._cache.load_overload(sig, target_context)
+        """Return the compiled code of a signature, or None.
+
+        numba's own method first loads all that compiling may need, scipy.linalg too, which takes longer than to load the
+        kernels; code that is compiled already needs the runtime alone.
+        """
+        rtsys.initialize(target_context)
+        with self._cache._guard_against_spurious_io_errors():
+            return self._cache._load_overload(sig, target_context)
+        return None  # where the index or the code cannot be read
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the compiled code of a signature."""

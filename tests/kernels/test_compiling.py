@@ -90,10 +90,22 @@ print(_first_unknown(np.array([0, 1, 5]).astype(sys.argv[1]), np.array([2, 2, 2]
 """
 
 
-def _run(tmp_path: Path, dtype: str = "int64", **environment: str) -> subprocess.Popen[str]:
+# The second kernel is compiled where the first, which it calls, may have been loaded.
+_LOADED = """
+import sys
+import numba
+import numpy as np
+from backfield.kernels.compile import log_sum_exp
+values = np.array([0.0, 1.0]).astype(sys.argv[1])
+print(round(float(log_sum_exp(values)), 3), "numba.np.linalg" in sys.modules)
+print(round(float(numba.njit(lambda x: log_sum_exp(x.copy()))(values)), 3))
+"""
+
+
+def _run(tmp_path: Path, dtype: str = "int64", code: str = _KERNEL, **environment: str) -> subprocess.Popen[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA")}
     environment = kept | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)} | environment
-    command = [sys.executable, "-c", _KERNEL, dtype]
+    command = [sys.executable, "-c", code, dtype]
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -103,6 +115,12 @@ def test_several_processes_fill_one_cache_at_once(tmp_path):
         runs = [_run(tmp_path, dtype, NUMBA_CACHE_DIR=str(cache)) for dtype in ("int64", "int32", "int64", "int16")]
         assert [run.communicate() for run in runs] == [("2\n", "")] * 4
     assert list(cache.rglob("*.nbc"))
+
+
+def test_kernels_of_the_cache_need_nothing_of_the_compiler(tmp_path):
+    for dtype, compiles in (("float64", True), ("float64", False), ("float32", True), ("float32", False)):
+        run = _run(tmp_path, dtype, _LOADED, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        assert run.communicate() == (f"1.313 {compiles}\n1.313\n", "")
 
 
 def test_works_where_no_folder_can_be_written_to(tmp_path):
