@@ -229,6 +229,26 @@ def summaries(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [summary(each) for each in by_task.values() if each]
 
 
+def rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the strokes of each way of choosing, for a table."""
+    shown = ("strokes_mean", "strokes_se", "strokes_to_best_mean", "strokes_to_best_se")
+    return [
+        {"images": each["task"], "seeds": each["seeds"], "places": arm}
+        | {key: each[arm][key] for key in shown}
+        | {"ratio": each["ratio"][arm], "ratio_to_best": each["ratio_to_best"][arm], "iou_at_the_end": each[arm]["iou"][-1]}
+        | {key: each[key] for key in ("majority", "full", "full_field")}
+        for each in results
+        for arm in ARMS
+    ]
+
+
+def write(cells: list[dict[str, Any]], path: Path) -> None:
+    """Write the cells and what follows from them."""
+    results = summaries(cells)
+    found = {"command": "python -m backfield_benchmarks.annotator", "rows": rows(results), "results": results}
+    write_text(path, json.dumps(found | {"cells": cells}) + "\n")
+
+
 def stored(path: Path | None) -> list[dict[str, Any]]:
     """Return the cells of a file."""
     return json.loads(path.read_text())["cells"] if path is not None and path.exists() else []
@@ -266,7 +286,7 @@ def keep(found: dict[str, Any], cells: list[dict[str, Any]], path: Path | None) 
     others = [each for each in stored(path) or cells if (each["task"], each["seed"]) != name]
     cells = sorted([*others, found], key=lambda each: (each["task"], each["seed"]))
     if path:
-        write_text(path, json.dumps({"name": "annotator", "results": summaries(cells), "cells": cells}) + "\n")
+        write(cells, path)
     return cells
 
 
@@ -293,6 +313,8 @@ def main() -> None:
                 cells = keep(cell(task, data_dir(options.data), seed, options.strokes), cells, options.out)
     for each in summaries(cells):
         print(json.dumps({key: each[key] for key in ("task", "seeds", "ratio", "ratio_to_best")}), flush=True)
+    if options.out:
+        write(cells, options.out)
     if options.plot:
         plot(summaries(cells), options.plot)
 
