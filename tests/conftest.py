@@ -8,6 +8,7 @@ call.
 import hashlib
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -52,6 +53,10 @@ def processor_time(monkeypatch):
     """Limits of time count processor time: a machine that stands still for a while changes no answer."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)
 
+
+# A shell starts background jobs with SIGINT ignored, and children inherit it: tests that interrupt one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long drawing an example takes is no property of what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
