@@ -12,7 +12,7 @@ from backfield.data.formats.named_tables import find_cycle, normalised_rows
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.models.naming import Variables
-from backfield.models.problem import NONE, UNARY
+from backfield.models.reduced import NONE, UNARY
 
 
 def assemble(variables: Variables, factors: Any, conditionals: Any) -> tuple[Potentials, np.ndarray]:

@@ -16,7 +16,7 @@ from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.models.build import assemble, bayes_tables
 from backfield.models.naming import Variables
-from backfield.models.problem import NONE
+from backfield.models.reduced import NONE
 
 if TYPE_CHECKING:
     from backfield.models.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph import Potentials
-from backfield.models.problem import NONE, UNARY, relevant
+from backfield.models.reduced import NONE, UNARY, relevant
 
 #: Largest table that summing out may leave behind.
 MAX_ENTRIES = 2**24

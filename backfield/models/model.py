@@ -1,6 +1,6 @@
 """A model with names: variables and states as people call them, over ``Graph`` and ``Potentials``.
 
-All answers come from the reduced model (``problem``): queries and log-probabilities by any inference method, MAP, marginal
+All answers come from the reduced model (``reduced``): queries and log-probabilities by any inference method, MAP, marginal
 MAP and samples by exact elimination (``inference.exact.weighted``).
 """
 
@@ -26,7 +26,7 @@ from backfield.models.drawing import draw, html
 from backfield.models.marginalise import summed_out
 from backfield.models.naming import Variables
 from backfield.models.posteriors import Posteriors
-from backfield.models.problem import NONE, UNARY, Problem, is_exact
+from backfield.models.reduced import NONE, UNARY, ReducedModel, is_exact
 from backfield.models.table import Table, as_frame
 
 #: What may be said to ``sample``.
@@ -146,7 +146,7 @@ class Model:
     @cached_property
     def log_partition(self) -> float:
         """Log of the sum over all labelings; 0 for a Bayesian network."""
-        return self._problem(None, []).log_partition("exact")
+        return self._reduced(None, []).log_partition("exact")
 
     def __repr__(self) -> str:
         kind = "Bayesian network" if self.is_directed else "Markov network"
@@ -188,9 +188,9 @@ class Model:
         if known is not None:
             return Table(self.variables.part(wanted), known[wanted[0]].copy())
         with _evidence_named(given):
-            problem = self._problem(given, wanted, joint=True)
-            mu = problem.marginals(inference)
-        values = np.asarray(mu.factors[-1] if problem.joint else mu.unary[problem.number[wanted[0]]])
+            part = self._reduced(given, wanted, joint=True)
+            mu = part.marginals(inference)
+        values = np.asarray(mu.factors[-1] if part.joint else mu.unary[part.number[wanted[0]]])
         return Table(self.variables.part(wanted), values / values.sum())
 
     def marginals(self, given: Mapping[str, Any] | None = None, inference: Any = "exact") -> dict[str, np.ndarray]:
@@ -198,7 +198,7 @@ class Model:
         rows = self._posteriors.whole(self.variables.allowed(given)) if is_exact(inference) else None
         if rows is None:
             with _evidence_named(given):
-                rows = self._problem(given, range(len(self.names))).posteriors(inference)
+                rows = self._reduced(given, range(len(self.names))).posteriors(inference)
         return {name: np.array(row) for name, row in zip(self.names, rows, strict=True)}
 
     def map_query(self, given: Mapping[str, Any] | None = None, solver: Any = "exact") -> dict[str, Hashable]:
@@ -214,11 +214,11 @@ class Model:
         if is_exact(solver):
             return self.marginal_map(self.names, given)
         with _evidence_named(given):
-            problem = self._problem(given, range(len(self.names)))
+            part = self._reduced(given, range(len(self.names)))
         found = np.zeros((1, 0), dtype=np.int64)
-        if problem.reduced is not None:
-            found = find_map(problem.reduced, solver).labels[None]
-        return self.variables.assignment(problem.labels(found, len(self.names))[0], range(len(self.names)))
+        if part.reduced is not None:
+            found = find_map(part.reduced, solver).labels[None]
+        return self.variables.assignment(part.labels(found, len(self.names))[0], range(len(self.names)))
 
     def marginal_map(self, names: str | Sequence[str], given: Mapping[str, Any] | None = None) -> dict[str, Hashable]:
         """Return the most probable states of some variables together, all others summed out (exact)."""
@@ -226,38 +226,38 @@ class Model:
         if not wanted:
             raise InputError("marginal_map names at least one variable.")
         with _evidence_named(given):
-            problem = self._problem(given, wanted)
+            part = self._reduced(given, wanted)
             found = np.zeros((1, 0), dtype=np.int64)
-            if problem.reduced is not None:
-                free = [i for i in wanted if problem.is_free(i)]
-                elimination = problem.elimination(last=free)
-                weights = np.ones(problem.reduced.graph.n_variables)
-                weights[np.searchsorted(problem.restriction.kept_variables, problem.number[free])] = 0
-                forward = elimination.forward(problem.reduced.vector(), weights)
+            if part.reduced is not None:
+                free = [i for i in wanted if part.is_free(i)]
+                elimination = part.elimination(last=free)
+                weights = np.ones(part.reduced.graph.n_variables)
+                weights[np.searchsorted(part.restriction.kept_variables, part.number[free])] = 0
+                forward = elimination.forward(part.reduced.vector(), weights)
                 if forward.value == -np.inf:
                     raise ImpossibleError
                 found = forward.labels()[None]
-        return self.variables.assignment(problem.labels(found, len(self.names))[0], wanted)
+        return self.variables.assignment(part.labels(found, len(self.names))[0], wanted)
 
     def sample(self, n: int, seed: int = 0, given: Mapping[str, Any] | None = None) -> Any:
         """Draw ``n`` independent rows of all variables, exactly; a DataFrame, or a dict of lists without pandas."""
         check({"n": n, "seed": seed}, SAMPLE)
         with _evidence_named(given):
-            problem = self._problem(given, range(len(self.names)))
+            part = self._reduced(given, range(len(self.names)))
             found = np.zeros((n, 0), dtype=np.int64)
-            if problem.reduced is not None:
-                elimination = problem.elimination()
-                forward = elimination.forward(problem.reduced.vector(), np.ones(problem.reduced.graph.n_variables))
+            if part.reduced is not None:
+                elimination = part.elimination()
+                forward = elimination.forward(part.reduced.vector(), np.ones(part.reduced.graph.n_variables))
                 if forward.value == -np.inf:
                     raise ImpossibleError
                 found = forward.samples(int(n), np.random.default_rng(seed))
-        labels = problem.labels(found, len(self.names))
+        labels = part.labels(found, len(self.names))
         return build.frame({name: [self.variables.states[i][x] for x in labels[:, i]] for i, name in enumerate(self.names)})
 
     def log_probability(self, assignment: Mapping[str, Any], inference: Any = "exact") -> float:
         """Return log P of states of some or all variables, -inf where they are impossible."""
         try:
-            part = self._problem(assignment, []).log_partition(inference)
+            part = self._reduced(assignment, []).log_partition(inference)
         except ImpossibleError:
             return -np.inf
         return part - self.log_partition
@@ -321,8 +321,8 @@ class Model:
     def _posteriors(self) -> Posteriors:
         return Posteriors(self.theta)
 
-    def _problem(self, given: Mapping[str, Any] | None, wanted: Sequence[int], joint: bool = False) -> Problem:
-        return Problem(self.theta, self._conditional, self.variables.allowed(given), wanted, joint)
+    def _reduced(self, given: Mapping[str, Any] | None, wanted: Sequence[int], joint: bool = False) -> ReducedModel:
+        return ReducedModel(self.theta, self._conditional, self.variables.allowed(given), wanted, joint)
 
 
 @contextmanager

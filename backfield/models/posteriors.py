@@ -19,7 +19,7 @@ from backfield.inference.exact.base import ImpossibleError
 from backfield.inference.exact.elimination import TooLargeError
 from backfield.inference.exact.products import Products, Tables
 from backfield.inference.exact.propagation import propagate
-from backfield.models.problem import MAX_PRODUCTS
+from backfield.models.reduced import MAX_PRODUCTS
 
 #: Most entries of the whole model's tables for which it is worth while to pass through all of them.
 SMALL = 2**18

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.inference.message_passing.lattice import LatticeEngine
+from backfield.inference.message_passing.lattice import MessageLattice
 from backfield.registry import get, names
 
 RNG = np.random.default_rng(0)
@@ -24,13 +24,13 @@ def calls(monkeypatch):
     """How often an engine's methods are called; ``marginals`` counts those of factors."""
     seen = Counter()
     for name in ("init", "beliefs", "log_partition", "marginals"):
-        real = getattr(LatticeEngine, name)
+        real = getattr(MessageLattice, name)
 
         def counted(self, *arguments, real=real, name=name, **options):
             seen[name] += 1
             return real(self, *arguments, **options)
 
-        monkeypatch.setattr(LatticeEngine, name, counted)
+        monkeypatch.setattr(MessageLattice, name, counted)
     return seen
 
 

@@ -9,7 +9,7 @@ import pytest
 import backfield as bf
 from backfield.inference import MeanField
 from backfield.inference.mean_field.general import GeneralEngine
-from backfield.inference.mean_field.lattice import LatticeEngine
+from backfield.inference.mean_field.lattice import MeanFieldLattice
 from tests.models import enumerate_model, random_graph, random_potentials
 
 
@@ -204,7 +204,7 @@ def test_lattice_equals_general(shape):
     theta = random_potentials(bf.Graph.grid(*shape), rng)
     c = rng.normal(size=len(theta.vector()))
     lattice, general = MeanField(7, family="lattice"), MeanField(7, family="general")
-    assert isinstance(MeanField().engine(theta), LatticeEngine)
+    assert isinstance(MeanField().engine(theta), MeanFieldLattice)
     assert isinstance(general.engine(theta), GeneralEngine)
     a, b = lattice.infer(theta), general.infer(theta)
     np.testing.assert_allclose(a.marginals.vector(), b.marginals.vector(), rtol=0, atol=1e-12)

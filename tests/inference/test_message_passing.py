@@ -16,7 +16,7 @@ from backfield.graph.labeling import as_labeling
 from backfield.inference import BruteForce, LoopyBP, TreeReweighted
 from backfield.inference import schedule as schedules
 from backfield.inference.message_passing.copies import CopiesEngine
-from backfield.inference.message_passing.lattice import LatticeEngine
+from backfield.inference.message_passing.lattice import MessageLattice
 from backfield.inference.message_passing.log import LogEngine
 from backfield.inference.message_passing.pairwise import PairwiseEngine
 from tests.data.files.data import folder
@@ -160,7 +160,7 @@ def test_all_families_agree_on_pairwise_graphs(labels, schedule):
 def test_auto_takes_the_fastest_family_that_is_safe():
     rng = np.random.default_rng(0)
     grid, chain = random_potentials(Graph.grid(4, 4), rng), random_potentials(Graph.chain(5), rng)
-    assert isinstance(LoopyBP().engine(grid), LatticeEngine)
+    assert isinstance(LoopyBP().engine(grid), MessageLattice)
     assert isinstance(LoopyBP(damping=0.1).engine(grid), PairwiseEngine)
     assert isinstance(LoopyBP().engine(chain), PairwiseEngine)
     many, flooding = random_potentials(COPIES, rng), LoopyBP(schedule="flooding")
@@ -171,7 +171,7 @@ def test_auto_takes_the_fastest_family_that_is_safe():
     assert isinstance(flooding.engine(random_potentials(union([grid.graph, chain.graph] * 8), rng)), PairwiseEngine)
     assert isinstance(LoopyBP().engine(grid.like(1000 * grid.vector())), LogEngine)
     wide = LoopyBP().engine(grid.like(20 * grid.vector()).astype(np.float32))
-    assert isinstance(wide, LatticeEngine) and wide.theta.dtype == np.float64
+    assert isinstance(wide, MessageLattice) and wide.theta.dtype == np.float64
     run = LoopyBP().infer(grid.like(20 * grid.vector()).astype(np.float32))
     assert run.marginals.dtype == np.float32
 

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 import backfield as bf
 from backfield.inference import SmoothedLP
 from backfield.inference.smoothed_lp.general import GeneralEngine
-from backfield.inference.smoothed_lp.lattice import LatticeEngine
+from backfield.inference.smoothed_lp.lattice import SmoothedLattice
 from backfield.inference.smoothed_lp.method import biases
 from backfield.inference.smoothed_lp.pairwise import PairwiseEngine
 from tests.models import enumerate_model, random_graph, random_potentials
@@ -389,7 +389,7 @@ def compare(theta, first, second):
 def test_lattice_equals_general(shape):
     theta = random_potentials(bf.Graph.grid(*shape), np.random.default_rng(8))
     lattice = SmoothedLP(7)
-    assert isinstance(lattice.engine(theta), LatticeEngine)
+    assert isinstance(lattice.engine(theta), SmoothedLattice)
     compare(theta, lattice, lattice.replace(family="general"))
     compare(theta, lattice, lattice.replace(family="pairwise"))
 

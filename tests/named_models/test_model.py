@@ -9,7 +9,7 @@ import pytest
 
 import backfield as bf
 from backfield.models import Model, Table
-from backfield.models.problem import relevant
+from backfield.models.reduced import relevant
 from tests.models import random_potentials
 
 

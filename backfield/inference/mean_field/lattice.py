@@ -44,7 +44,7 @@ def limit(dtype: Any) -> float:
     return float(np.sqrt(np.finfo(dtype).max))
 
 
-class LatticeEngine(MeanFieldEngine):
+class MeanFieldLattice(MeanFieldEngine):
     """State: the logits z, flat over ``[colour, parity, place]``."""
 
     def __init__(self, theta: Potentials) -> None:

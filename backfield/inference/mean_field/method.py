@@ -124,7 +124,7 @@ class MeanField(IterativeInference, name="mean_field"):
                 "potentials, schedule='lattice' and no damping; use family='auto'."
             )
         if fits and self.family != "general":
-            return lattice.LatticeEngine(theta)
+            return lattice.MeanFieldLattice(theta)
         return GeneralEngine(theta, self._order(graph), self.damping)
 
     def _order(self, graph: Graph) -> Schedule:

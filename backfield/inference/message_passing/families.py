@@ -30,7 +30,7 @@ from backfield.inference.message_passing.colours import ColoursEngine
 from backfield.inference.message_passing.copies import LEAST, CopiesEngine, one_of
 from backfield.inference.message_passing.engine import MessageEngine
 from backfield.inference.message_passing.general import GeneralEngine
-from backfield.inference.message_passing.lattice import LatticeEngine
+from backfield.inference.message_passing.lattice import MessageLattice
 from backfield.inference.message_passing.log import LogEngine
 from backfield.inference.message_passing.pairwise import PairwiseEngine
 from backfield.inference.message_passing.potts import PottsEngine, potts_strengths
@@ -39,7 +39,7 @@ from backfield.kernels.compile import exact_kernel
 
 FAMILIES = ("auto", "lattice", "copies", "pairwise", "general", "log")
 _ENGINES: dict[str, type[MessageEngine]] = {
-    "lattice": LatticeEngine,
+    "lattice": MessageLattice,
     "copies": CopiesEngine,
     "pairwise": PairwiseEngine,
     "general": GeneralEngine,
@@ -153,7 +153,7 @@ class MessagePassing(IterativeInference):
 
     def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
         if family == "lattice":
-            engine = LatticeEngine if theta.graph.image_shape else ColoursEngine
+            engine = MessageLattice if theta.graph.image_shape else ColoursEngine
             return engine(theta, rho, None, self.damping)  # which have their order built in
         rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
         strengths = potts_strengths(theta) if family == "pairwise" else None
@@ -196,7 +196,7 @@ def fits(exposure: float, dtype: Any) -> bool:
 
 def _exposure_of(engine: MessageEngine) -> float:
     """Return a bound on |log| of every product that an engine forms."""
-    return engine.exposure() if isinstance(engine, LatticeEngine) else exposure_of(_demand_of(engine))
+    return engine.exposure() if isinstance(engine, MessageLattice) else exposure_of(_demand_of(engine))
 
 
 def exposure_of(demand: np.ndarray) -> float:
@@ -207,7 +207,7 @@ def exposure_of(demand: np.ndarray) -> float:
 
 def _demand_of(engine: MessageEngine) -> np.ndarray:
     """Return the largest of each part of the bound."""
-    if isinstance(engine, LatticeEngine | ColoursEngine | PottsEngine):
+    if isinstance(engine, MessageLattice | ColoursEngine | PottsEngine):
         return engine.demand()
     layout, theta = engine.theta.graph.layout, engine.theta
     scopes = layout.var_ptr, layout.scope_ptr, layout.scope, layout.table_ptr

@@ -43,7 +43,7 @@ _CACHE = 2**21  # bytes of a second-level cache
 _BLOCK = 1024  # nodes in one vector loop: large against its set-up, small enough to stay in the first cache
 
 
-class LatticeEngine(MessageEngine):
+class MessageLattice(MessageEngine):
     """State: ratios [colour, direction, parity, place]: into red (0) or black nodes, from left, right, above, below."""
 
     def __init__(self, theta: Potentials, rho: np.ndarray, schedule: Schedule | None, damping: float) -> None:
@@ -165,7 +165,7 @@ class LatticeEngine(MessageEngine):
 class LatticeAdjoint(Adjoint):
     """Adjoints of log F per node, and of theta_c / rho at (0,1), (1,1), (1,0) per red edge; (0,0) is minus the sum."""
 
-    def __init__(self, engine: LatticeEngine) -> None:
+    def __init__(self, engine: MessageLattice) -> None:
         self.engine, self.parameters = engine, {}
         self.u = np.zeros_like(engine.u)
         self.tables = np.zeros_like(engine.tables)

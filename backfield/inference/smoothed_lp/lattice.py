@@ -39,7 +39,7 @@ from backfield.kernels.vector_math import vector_exp
 _BLOCK = 1024  # nodes in one vector loop
 
 
-class LatticeEngine(SmoothedEngine):
+class SmoothedLattice(SmoothedEngine):
     """State: log ratios [end, direction, parity, place] at the red end: to the red variable (0) or the black one."""
 
     def __init__(self, theta: Potentials, eps: float, stars: Stars) -> None:
@@ -125,7 +125,7 @@ class LatticeEngine(SmoothedEngine):
 class LatticeAdjoint(Adjoint):
     """Adjoints of u per variable and of p, q, w per edge, all in units of eps; written out when they are read."""
 
-    def __init__(self, engine: LatticeEngine) -> None:
+    def __init__(self, engine: SmoothedLattice) -> None:
         super().__init__(engine.theta)
         self.engine = engine
         self.u = np.zeros_like(engine.u)

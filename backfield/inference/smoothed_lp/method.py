@@ -27,13 +27,13 @@ from backfield.inference.base import IterativeInference, Piece, check_iterations
 from backfield.inference.smoothed_lp.engine import CHOICES, SmoothedEngine, Stars
 from backfield.inference.smoothed_lp.engine import biases as biases
 from backfield.inference.smoothed_lp.general import GeneralEngine
-from backfield.inference.smoothed_lp.lattice import LatticeEngine
+from backfield.inference.smoothed_lp.lattice import SmoothedLattice
 from backfield.inference.smoothed_lp.pairwise import PairwiseEngine
 
 SCHEDULES = ("auto", "sequential", "lattice")
 FAMILIES = ("auto", "lattice", "pairwise", "general")
 _ENGINES: dict[str, type[SmoothedEngine]] = {
-    "lattice": LatticeEngine,
+    "lattice": SmoothedLattice,
     "pairwise": PairwiseEngine,
     "general": GeneralEngine,
 }

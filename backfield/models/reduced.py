@@ -63,7 +63,7 @@ def _own_tables(theta: Potentials, conditional: np.ndarray) -> list[int]:
     return np.where(conditional == UNARY, 0, np.where((conditional >= 0) & plain, 1, -1)).tolist()
 
 
-class Problem:
+class ReducedModel:
     """A reduced model, and the way back to the numbers of the whole one.
 
     Parameters
