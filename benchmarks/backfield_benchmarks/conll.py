@@ -144,7 +144,7 @@ def compare_l1(count, c1):
     """Print objective and number of weights with L1."""
     X, y, _, _ = sentences(count)
     _, _, train, last = crfsuite(X, y, 2**31 - 1, c1)
-    crf, found = fit(X, y, None, c1=c1, max_iter=400)
+    crf, found = fit(X, y, None, c1=c1, max_iter=600)
     show("l1", c1=c1, **found, weights=int((crf.weights_ != 0).sum()), crfsuite_objective=last["loss"],
          crfsuite_weights=last["active_features"], crfsuite_seconds=train, crfsuite_iterations=last["num"])  # fmt: skip
 
