@@ -51,6 +51,10 @@ class ChunkedLabels:
             else:
                 self._begin(self.path)
 
+    def written(self) -> list[int]:
+        """Return the slices that have a file."""
+        return [number for number in range(len(self.slices)) if (self.path / self._chunk(number)).exists()]
+
     def read(self, number: int) -> np.ndarray:
         """Return the map of a slice; one that nobody has painted takes no memory."""
         file = self.path / self._chunk(number)

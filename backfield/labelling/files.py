@@ -42,6 +42,9 @@ class Paintable(Protocol):
     def pixels(self, number: int) -> np.ndarray:
         """Return a slice, (H, W, 3) uint8."""
 
+    def written(self) -> list[int]:
+        """Return the slices whose labels are on disk; nobody has painted on others."""
+
     def labels(self, number: int) -> np.ndarray:
         """Return the labels of a slice, (H, W) uint8 with 255 = not painted."""
 
@@ -112,6 +115,10 @@ class PictureFile:
             raise InputError(f"{self.path} has changed its size since the session began; start it again.")
         return image
 
+    def written(self) -> list[int]:
+        """Return the only slice."""
+        return [0]
+
     def labels(self, number: int) -> np.ndarray:
         """Return the labels, (H, W) uint8 with 255 = not painted."""
         values = read_mask(self.mask)
@@ -160,6 +167,10 @@ class VolumeFile:
     def pixels(self, number: int) -> np.ndarray:
         """Return a slice, (H, W, 3) uint8."""
         return self._slices[number]
+
+    def written(self) -> list[int]:
+        """Return the slices that have a chunk."""
+        return self._labels.written()
 
     def labels(self, number: int) -> np.ndarray:
         """Return the labels of a slice, (H, W) uint8 with 255 = not painted."""

@@ -45,11 +45,10 @@ class Opened:
 
     def add(self, file: Paintable) -> None:
         """Take all slices of a file, or none."""
-        slices = [Slice(file, number) for number in range(len(file))]
-        maps = {len(self.images) + each.number: each.labels() for each in slices}
+        maps = {len(self.images) + number: file.labels(number) for number in file.written()}
         self.painted |= {number: labels for number, labels in maps.items() if (labels != HIDDEN).any()}
         self.files.append(file)
-        self.images += slices
+        self.images += [Slice(file, number) for number in range(len(file))]
 
 
 def open_folder(folder: Path) -> Opened:
