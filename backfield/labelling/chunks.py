@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import secrets
 import shutil
 import zlib
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from backfield.atomic import replacing, sync_folder, write_text
-from backfield.data.formats.stacks import ending_of, read_mask, stem_of
+from backfield.data.formats.stacks import by_stem, ending_of, read_mask, stem_of
 from backfield.data.slices import Slices
 from backfield.errors import InputError
 from backfield.labelling.labels import check_classes
@@ -26,6 +27,8 @@ from backfield.labelling.strokes import HIDDEN
 from backfield.limits import parse_json
 
 _HEADER = ".zarray"
+#: Names of files that were not finished (see ``backfield.atomic``).
+_LEFT = re.compile(r"\..+\.[0-9a-f]{8}")
 
 
 class ChunkedLabels:
@@ -40,16 +43,13 @@ class ChunkedLabels:
     def __init__(self, folder: Path, slices: Slices) -> None:
         stem = stem_of(slices.stack.path)
         self.slices, self.path = slices, folder / f"{stem}.zarr"
-        _sweep(folder, self.path)
-        if not self._is_ours():
-            others = [path for path in sorted(folder.iterdir()) if ending_of(path) and stem_of(path) == stem]
-            others = [path for path in others if path != self.path or any(path.iterdir())]
-            if len(others) > 1:
-                raise InputError(f"{others[0]} and {others[1].name} have the same stem; which of them is meant?")
-            if others:
-                self._copy(others[0])
-            else:
-                self._begin(self.path)
+        self._extent = [1 if axis == slices.stack.order[0] else n for axis, n in enumerate(slices.extent)]
+        given = by_stem([path for path in sorted(folder.iterdir()) if ending_of(path) and stem_of(path) == stem]).get(stem)
+        self._sweep(given)
+        if given is None or (self.path.is_dir() and not self._files()):
+            self._begin(self.path)
+        elif not self._is_ours():
+            self._copy(given)
 
     def written(self) -> list[int]:
         """Return the slices that have a file."""
@@ -67,8 +67,7 @@ class ChunkedLabels:
             data = b""
         if len(data) != size:
             raise InputError(f"{file}: cannot be read as the labels of a slice; the file is damaged.")
-        extent = [1 if axis == self.slices.stack.order[0] else n for axis, n in enumerate(self.slices.extent)]
-        return self.slices.from_file(np.frombuffer(data, np.uint8).reshape(extent))
+        return self.slices.from_file(np.frombuffer(data, np.uint8).reshape(self._extent))
 
     def write(self, number: int, labels: np.ndarray) -> None:
         """Put the map of a slice in the place of its file."""
@@ -83,11 +82,10 @@ class ChunkedLabels:
 
     @property
     def _header(self) -> dict[str, object]:
-        chunks = [1 if axis == self.slices.stack.order[0] else n for axis, n in enumerate(self.slices.extent)]
         return {
             "zarr_format": 2,
             "shape": list(self.slices.extent),
-            "chunks": chunks,
+            "chunks": self._extent,
             "dtype": "|u1",
             "compressor": {"id": "zlib", "level": 1},
             "fill_value": HIDDEN,
@@ -118,26 +116,26 @@ class ChunkedLabels:
             painted = self.slices.from_file(values[self.slices.window(number)])
             if (painted != HIDDEN).any():
                 self._write(made, number, painted)
-        if given != self.path:
-            os.rename(made, self.path)
         os.rename(given, _before(given))
-        if given == self.path:
-            os.rename(made, self.path)
+        os.rename(made, self.path)
         sync_folder(self.path.parent)
+
+    def _sweep(self, given: Path | None) -> None:
+        """Delete what a killed process left of files that it was writing; a copy that only lacked its name gets it."""
+        for made in self.path.parent.glob(f".{glob.escape(self.path.name)}.????????"):
+            if given is None and not self.path.exists():
+                os.rename(made, self.path)
+            else:
+                shutil.rmtree(made, ignore_errors=True)
+        for file in self._files():
+            if _LEFT.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return list(self.path.iterdir()) if self.path.is_dir() else []
 
 
 def _before(path: Path) -> Path:
     """Return the name under which a file of labels is kept that was copied."""
     name = path.with_name(f"{path.name}.before")
     return name if not name.exists() else path.with_name(f"{path.name}.before.{secrets.token_hex(4)}")
-
-
-def _sweep(folder: Path, path: Path) -> None:
-    """Delete what a killed process left of files that it was writing, and bring back what it had only put aside."""
-    before = path.with_name(f"{path.name}.before")
-    if before.is_dir() and not path.exists():
-        os.rename(before, path)
-    for made in folder.glob(f".{glob.escape(path.name)}.????????"):
-        shutil.rmtree(made, ignore_errors=True)
-    for file in path.glob(".*.????????"):
-        file.unlink(missing_ok=True)

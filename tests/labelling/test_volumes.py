@@ -100,12 +100,18 @@ def test_labels_that_were_there_are_taken_over(volumes, ending):
         assert len(session.labels) == 4 and (on_disk(session) == expected).all()
         session.close()
         assert {path.name for path in masks.iterdir()} == {"ball-0.zarr", "ball-1.zarr", f"ball-0{ending}.before"}
-    # Killed before the copy had its name: the labels are those that were put aside.
-    if ending == ".zarr":
-        (masks / "ball-0.zarr").rename(masks / ".ball-0.zarr.0123abcd")
-        session = Session(volumes)
-        assert (on_disk(session) == expected).all() and not list(masks.glob(".*"))
-        session.close()
+    # Killed before the copy had its name.
+    (masks / "ball-0.zarr").rename(masks / ".ball-0.zarr.0123abcd")
+    session = Session(volumes)
+    assert (on_disk(session) == expected).all() and not list(masks.glob(".*"))
+    session.close()
+    # Killed before it was complete; and labels twice.
+    (masks / ".ball-0.zarr.0123abcd").mkdir()
+    tifffile.imwrite(masks / "ball-1.tif", given)
+    session = Session(volumes)
+    assert (on_disk(session) == expected).all() and not list(masks.glob(".*"))
+    assert len(session.files) == 1 and "same stem" in session.problems[0]
+    session.close()
 
 
 def damaged(folder, what):
