@@ -98,7 +98,7 @@ class Session:
         try:
             opened = open_folder(self.folder)
             self.files, self.images, self.problems = opened.files, opened.images, opened.problems
-            self._canvases = {k: Canvas(self.images[k], labels) for k, labels in opened.painted.items()}
+            self._canvases = {k: Canvas(self.images[k], painted) for k, painted in opened.painted.items()}
             self._painted = set(self._canvases)
             self.labels = self._open_labels(list(labels), opened)
             self.label_changes = 0
