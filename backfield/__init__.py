@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from backfield.graph import Potentials as Potentials
     from backfield.graph import Tied as Tied
     from backfield.graph import batch as batch
+    from backfield.labelling.notebook import label as label
     from backfield.models import MarkovNetwork as MarkovNetwork
     from backfield.models import Model as Model
 
@@ -61,6 +62,7 @@ _HOMES = {
     "backfield.data.neighbours": ("NeighbourMeans",),
     "backfield.data.packed": ("open_shards", "write_shards"),
     "backfield.graph": ("Graph", "Kernel", "Potentials", "Tied", "batch"),
+    "backfield.labelling.notebook": ("label",),
     "backfield.models": ("MarkovNetwork", "Model"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

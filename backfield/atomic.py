@@ -82,7 +82,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         _check_kind(target, path, kind_of(temporary))
         os.replace(temporary, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         if error.filename is not None:
             error.filename, error.filename2 = str(path), None  # the name that people know
@@ -103,7 +103,7 @@ def replacing_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         _check_kind(target, path, kind_of(temporary))
         os.replace(temporary, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -136,7 +136,7 @@ def probe(path: str | os.PathLike[str], kind: str | None = None) -> None:
             temporary.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename last; not every system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

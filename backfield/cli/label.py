@@ -10,7 +10,7 @@ import typer
 
 
 def label(
-    folder: Annotated[Path, typer.Argument(help="A folder of PNG or JPEG images, or one with images/ in it.")],
+    folder: Annotated[Path, typer.Argument(help="A folder of PNG or JPEG images, or of volumes (TIFF, NIfTI, zarr).")],
     labels: Annotated[str | None, typer.Option(help="Names of the labels, joined by commas.")] = None,
     model: Annotated[Path | None, typer.Option(help="A model exported by an earlier session, to start from.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 = any that is free.")] = 0,
@@ -20,19 +20,14 @@ def label(
 
     Strokes are saved as they come, as masks beside the images: FOLDER is then a training folder for fit.
     """
-    from backfield.errors import InputError
-
-    try:
-        import PIL  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"backfield label needs {error.name}: pip install 'backfield[label]'.") from error
     from backfield.cli._signals import handling
     from backfield.labelling import Session
-    from backfield.labelling.serve import Served
+    from backfield.labelling.serve import Served, check_packages
 
+    check_packages()
     session = Session(folder, [name.strip() for name in labels.split(",")] if labels else [])
+    for problem in session.problems:
+        typer.echo(f"backfield: {problem}", err=True)
     try:
         served = Served(session, port, model)
     except BaseException:
@@ -40,7 +35,8 @@ def label(
         raise
 
     def started() -> None:
-        typer.echo(f"{len(session.images)} images in {folder}. Open {served.url}")
+        what = "images" if len(session.files) == len(session.images) else f"volumes ({len(session.images)} slices)"
+        typer.echo(f"{len(session.files)} {what} in {folder}. Open {served.url}")
         if not no_browser:
             import webbrowser
 

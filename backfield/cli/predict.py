@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,12 +109,17 @@ def _stream_masks(
     marker.unlink(missing_ok=True)
     kept = f" ({len(data) - len(left)} were there)" if len(left) < len(data) else ""
     what = data.unit[0]
-    written = " and ".join(_pattern(path, data, folder) for path in files[0]) + ", (..., classes)" * proba
+    written = " and ".join(_pattern(paths) for paths in zip(*files, strict=True)) + ", (..., classes)" * proba
     return f"{len(data)} {what}{'s' * (len(data) != 1)}{kept} in {time.perf_counter() - start:.2f} s; wrote {written}"
 
 
-def _pattern(path: Path, data: Data, folder: Path) -> str:
-    return str(path) if len(data) == 1 else f"{folder}/*{path.name.removeprefix(data.names[0])}"
+def _pattern(paths: tuple[Path, ...]) -> str:
+    """Return the name of one file, or what the names of several have in common."""
+    if len(set(paths)) == 1:
+        return str(paths[0])
+    endings = zip(*(path.suffixes[::-1] for path in paths), strict=False)
+    common = [each[0] for each in takewhile(lambda each: len(set(each)) == 1, endings)]
+    return f"{paths[0].parent}/*{''.join(common[::-1])}"
 
 
 def _written(

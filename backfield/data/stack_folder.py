@@ -8,7 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from backfield.data.format import Data, Format, Preprocessing
-from backfield.data.formats.stacks import ENDINGS, Stack, ending_of, files_in, possible_axes, read_mask, stem_of, write_stack
+from backfield.data.formats.stacks import (
+    ENDINGS,
+    Stack,
+    by_stem,
+    ending_of,
+    files_in,
+    possible_axes,
+    read_mask,
+    stem_of,
+    write_stack,
+)
 from backfield.errors import InputError
 from backfield.features import LocalFeatures
 
@@ -51,7 +61,7 @@ class StackFolder(Format):
             if with_labels:
                 raise InputError(f"{path} is a file without masks; labels come in a folder with images/ and masks/.")
             return Data(path, self, [stem_of(path)], [Stack(path, self.n_axes)], None)
-        images = _by_stem(files_in(path))
+        images = by_stem(files_in(path))
         names = sorted(images)
         stacks = [Stack(images[name], self.n_axes) for name in names]
         if not with_labels:
@@ -106,18 +116,9 @@ class StackFolder(Format):
             write_stack(path, values, like)
 
 
-def _by_stem(files: list[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for path in files:
-        if stem_of(path) in found:
-            raise InputError(f"{path} and {found[stem_of(path)].name} have the same stem; which of them is meant?")
-        found[stem_of(path)] = path
-    return found
-
-
 def _masks(folder: Path, images: dict[str, Path]) -> dict[str, Path]:
     inner = folder / "masks"
-    masks = _by_stem([path for path in sorted(inner.iterdir()) if ending_of(path)] if inner.is_dir() else [])
+    masks = by_stem([path for path in sorted(inner.iterdir()) if ending_of(path)] if inner.is_dir() else [])
     for mine, others, what in ((images, masks, "mask"), (masks, images, "image")):
         alone = sorted(set(mine) - set(others))
         if alone:

@@ -1,6 +1,6 @@
 """``backfield label``: paint a few strokes, watch the field think, keep the model.
 
-session    folder, labels, scribbles on disk, undo
+session    folder, labels, scribbles on disk, undo; a volume is a file with many images, its slices
 thinking   scribbles -> classifier, field, pictures of what they believe
 asking     where a label would help most, and whether to go on
 export     the model, masks and probabilities of the whole folder
@@ -20,7 +20,7 @@ def learn(folder: str | Path, model: str | Path | None = None) -> Any:
 
     Parameters
     ----------
-    folder : of images and ``masks/``
+    folder : of images or volumes, and ``masks/``
     model : an exported model to start from
     """
     from backfield.labelling.export import learn_folder

@@ -7,17 +7,17 @@ The model is fitted from the scribbles alone, from the start and with more effor
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from backfield.atomic import replacing
-from backfield.data.formats import write_mask
 from backfield.errors import InputError
 from backfield.labelling.field import Features, Field, features_of, pieces
-from backfield.labelling.folder import ImageFile, open_folder
+from backfield.labelling.files import Paintable, Slice
+from backfield.labelling.folder import open_folder
 from backfield.labelling.labels import read_labels
 from backfield.labelling.learning import THOROUGH, Learner, Rows, Stop, Stopped
 from backfield.labelling.material import Material, collect
@@ -29,18 +29,18 @@ MODEL, PREDICTIONS = "model.bf", "predictions"
 
 def learn_folder(folder: Path, model: Path | None = None) -> Any:
     """Return the model of the scribbles in a folder, as a :class:`backfield.GridCRF`; ``model`` is one to start from."""
-    images = open_folder(folder)
-    maps = [image.labels() for image in images]
-    named = read_labels(folder / LABELS) or []
-    n_labels = max(2, len(named), *(int(labels[labels != HIDDEN].max(initial=0)) + 1 for labels in maps))
+    opened = open_folder(folder)
+    for problem in opened.problems:
+        warnings.warn(problem, stacklevel=3)
+    n_labels = max(2, len(read_labels(folder / LABELS) or []), opened.n_labels)
     prior = None if model is None else Field.load(model, n_labels)
-    return fit(images, list(enumerate(maps)), prior, lambda: False).estimator(n_labels)
+    return fit(opened.images, opened.painted, prior, lambda: False).estimator(n_labels)
 
 
-def fit(images: Sequence[ImageFile], maps: Sequence[tuple[int, np.ndarray]], prior: Field | None, stop: Stop) -> Field:
-    """Return the field of all scribbles."""
+def fit(images: Sequence[Slice], maps: Mapping[int, np.ndarray], prior: Field | None, stop: Stop) -> Field:
+    """Return the field of all scribbles: maps of labels by the numbers of their images."""
     material: list[Material] = []
-    for number, labels in maps:
+    for number, labels in maps.items():
         if stop():
             raise Stopped
         if (labels != HIDDEN).any():
@@ -111,20 +111,30 @@ class Export:
         session = self.session
         n_labels, maps = session.snapshot()
         prior = None if self.model is None else Field.load(self.model, n_labels)
-        field = fit(session.images, [(k, labels) for k, (labels, _) in maps.items()], prior, lambda: self._closing)
+        painted = {number: labels for number, (labels, _) in maps.items()}
+        field = fit(session.images, painted, prior, lambda: self._closing)
         field.estimator(n_labels).save(session.folder / MODEL)
         out = session.folder / PREDICTIONS
         out.mkdir(exist_ok=True)
-        for number, image in enumerate(session.images):
+        done, problems = 1, []
+        for file in session.files:
+            try:
+                self._predict(file, field, n_labels, done)
+            except InputError as error:
+                problems.append(str(error))
+            done += len(file)
+        count = len(session.files) - len(problems)
+        text = f"wrote {session.folder / MODEL} and masks and probabilities of {count} files in {out}"
+        self._say("done", done, "; ".join([text, *problems]), commands(session.folder, self.model))
+
+    def _predict(self, file: Paintable, field: Field, n_labels: int, done: int) -> None:
+        """Write masks and probabilities of a file; ``done`` steps were done before."""
+        write = file.predictions(self.session.folder / PREDICTIONS)
+        for number in range(len(file)):
             if self._closing:
                 raise Stopped
-            self._say("running", 1 + number, f"predicting {image.name}")
-            p = marginals(field, features_of(image.pixels()), n_labels)
-            with replacing(out / f"{image.name}.npy") as file:
-                np.save(file, p)
-            write_mask(out / f"{image.name}.png", p.argmax(axis=2))
-        text = f"wrote {session.folder / MODEL} and masks and probabilities of {len(session.images)} images in {out}"
-        self._say("done", 1 + len(session.images), text, commands(session.folder, self.model))
+            self._say("running", done + number, f"predicting {Slice(file, number).name}")
+            write(number, marginals(field, features_of(file.pixels(number)), n_labels))
 
 
 def commands(folder: Path, start: Path | None = None) -> str:

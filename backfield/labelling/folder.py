@@ -1,89 +1,80 @@
-"""The folder of a session: images, their maps of labels, and the lock that keeps a second server away.
+"""The folder of a session: its files, and the lock that keeps a second server away.
 
-``masks/STEM.png`` holds the labels of an image, 255 = not painted: the folder is a training folder of ``backfield fit``.
-A map is written whole or not at all, and before the stroke that changed it is acknowledged.
+A folder holds pictures or volumes, as those of ``backfield fit`` do: with ``masks/`` it is one at every moment.
 """
 
 from __future__ import annotations
 
-import glob
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from backfield.atomic import replacing
+from backfield.data.formats.images import ENDINGS as PICTURES
 from backfield.data.formats.images import image_files
-from backfield.datasets import read_image, read_mask
+from backfield.data.formats.stacks import by_stem, files_in
 from backfield.errors import InputError
-from backfield.labelling.labels import MOST
+from backfield.labelling.files import Paintable, PictureFile, Slice, VolumeFile
 from backfield.labelling.strokes import HIDDEN
 
 LOCK = ".backfield-label.lock"
 
 
-@dataclass(frozen=True)
-class ImageFile:
-    """An image on disk and the map of its labels."""
+@dataclass
+class Opened:
+    """What a folder holds.
 
-    name: str
-    path: Path
-    mask: Path
-    width: int
-    height: int
+    Attributes
+    ----------
+    files : pictures or volumes
+    images : all slices of all files
+    painted : maps of labels of those that have some, by number
+    problems : a sentence for each file that cannot be opened
+    """
+
+    files: list[Paintable] = field(default_factory=list)
+    images: list[Slice] = field(default_factory=list)
+    painted: dict[int, np.ndarray] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.height, self.width
+    def n_labels(self) -> int:
+        """How many labels the maps know: one more than the largest."""
+        return max((int(labels[labels != HIDDEN].max()) + 1 for labels in self.painted.values()), default=0)
 
-    def pixels(self) -> np.ndarray:
-        """Return the image, (H, W, 3) uint8."""
-        image = read_image(self.path)
-        if image.shape[:2] != self.shape:
-            raise InputError(f"{self.path} has changed its size since the session began; start it again.")
-        return image
-
-    def labels(self) -> np.ndarray:
-        """Return the labels, (H, W) uint8 with 255 = not painted."""
-        if not self.mask.exists():
-            return np.full(self.shape, HIDDEN, np.uint8)
-        values = read_mask(self.mask)
-        if values.shape != self.shape:
-            raise InputError(f"{self.mask} is {values.shape[1]}x{values.shape[0]} pixels but {self.path} is not.")
-        known = values[values != HIDDEN]
-        if known.size and not 0 <= int(known.min()) <= int(known.max()) < MOST:
-            raise InputError(f"{self.mask} holds class {known.max()}; a session has at most {MOST} labels.")
-        return values.astype(np.uint8)
-
-    def write(self, labels: np.ndarray) -> None:
-        """Put the labels in the place of the file."""
-        from PIL import Image
-
-        with replacing(self.mask) as file:
-            Image.fromarray(labels).save(file, format="PNG", compress_level=1)
+    def add(self, file: Paintable) -> None:
+        """Take all slices of a file, or none."""
+        maps = {len(self.images) + number: file.labels(number) for number in file.written()}
+        self.painted |= {number: labels for number, labels in maps.items() if (labels != HIDDEN).any()}
+        self.files.append(file)
+        self.images += [Slice(file, number) for number in range(len(file))]
 
 
-def open_folder(folder: Path) -> list[ImageFile]:
-    """Return the images of a folder (in ``images/`` or in itself); those without a map of labels get an empty one."""
-    found = image_files(folder / "images" if (folder / "images").is_dir() else folder)
+def open_folder(folder: Path) -> Opened:
+    """Open the files of a folder (in ``images/`` or in itself); those that cannot be are named, unless all are."""
+    inner = folder / "images" if (folder / "images").is_dir() else folder
+    volumes = by_stem(files_in(folder))
+    if volumes:
+        _refuse_pictures(inner, next(iter(volumes.values())))
+    kind, found = (VolumeFile, volumes) if volumes else (PictureFile, image_files(inner))
     masks = folder / "masks"
     masks.mkdir(exist_ok=True)
-    images = []
+    opened = Opened()
     for name in sorted(found):
-        width, height = _size(found[name])
-        images.append(ImageFile(name, found[name], masks / f"{name}.png", width, height))
-        _sweep(masks, name)
-        if not images[-1].mask.exists():
-            images[-1].write(np.full((height, width), HIDDEN, np.uint8))
-    return images
+        try:
+            opened.add(kind(found[name], masks))
+        except InputError as error:
+            opened.problems.append(str(error))
+    if not opened.files:
+        raise InputError(opened.problems[0])
+    return opened
 
 
 def lock(folder: Path) -> Any:
     """Return an open file that no other server of this folder has; refused where one runs."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; backfield label needs a folder of PNG or JPEG images.")
+        raise InputError(f"{folder} is not a folder; backfield label needs a folder of images or volumes.")
     file = open(folder / LOCK, "a")  # noqa: SIM115
     try:
         import fcntl
@@ -97,18 +88,9 @@ def lock(folder: Path) -> Any:
     return file
 
 
-def _sweep(masks: Path, name: str) -> None:
-    """Delete what a killed process left of a map that it was writing."""
-    for path in masks.glob(f".{glob.escape(name)}.png.????????"):
-        path.unlink(missing_ok=True)
-
-
-def _size(path: Path) -> tuple[int, int]:
-    """Return width and height from the header of an image; what is none is refused."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path, formats=("PNG", "JPEG")) as picture:
-            return picture.size
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise InputError(f"{path}: cannot be read as an image.") from error
+def _refuse_pictures(inner: Path, volume: Path) -> None:
+    for path in sorted(inner.iterdir()):
+        if path.suffix.lower() in PICTURES:
+            raise InputError(
+                f"{inner} holds {path.name} and {volume.name}; pictures and volumes need a folder each, as for fit."
+            )

@@ -23,10 +23,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MAX_BODY = 2**20
 #: Paths below which the token is needed.
 PRIVATE = "/api/"
-_POLICY = "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
-#: Sent with every answer.
-HEADERS = [
-    (b"content-security-policy", _POLICY.encode()),
+_POLICY = "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; base-uri 'none'; frame-ancestors "
+#: Pages that may show this one in a frame: none, or notebooks on this machine.
+NOBODY, NOTEBOOKS = "'none'", "http://127.0.0.1:* http://localhost:*"
+#: Sent with every answer, beside the policy.
+_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -43,11 +44,12 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Guard:
-    """Lets through to ``app`` what comes from the page of this server."""
+    """Lets through to ``app`` what comes from the page of this server; ``frames``: who may show it in a frame."""
 
     app: App
     token: str
     port: int
+    frames: str = NOBODY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -57,15 +59,19 @@ class Guard:
             return
         reason = self.refusal(scope)
         if reason is not None:
-            await _answer(send, *reason)
+            await _answer(send, *reason, self._headers)
             return
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+                message = {**message, "headers": [*message.get("headers", []), *self._headers]}
             await send(message)
 
         await self.app(scope, _limited(receive), with_headers)
+
+    @property
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"content-security-policy", (_POLICY + self.frames).encode()), *_HEADERS]
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return status and reason of a refusal; None where a request may pass."""
@@ -114,8 +120,8 @@ def _limited(receive: Receive) -> Receive:
     return limited
 
 
-async def _answer(send: Send, status: int, text: str) -> None:
+async def _answer(send: Send, status: int, text: str, more: list[tuple[bytes, bytes]]) -> None:
     body = text.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from backfield.atomic import write_text
 from backfield.errors import InputError
 from backfield.limits import parse_json
@@ -78,6 +80,12 @@ def write_labels(path: Path, labels: list[Label]) -> None:
     """Write the labels."""
     content = {"labels": [{"name": label.name, "colour": label.colour} for label in labels]}
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def check_classes(path: Path, known: np.ndarray) -> None:
+    """Refuse a file whose painted pixels hold numbers that are no labels."""
+    if known.size and not 0 <= int(known.min()) <= int(known.max()) < MOST:
+        raise InputError(f"{path} holds class {known.max()}; a session has at most {MOST} labels.")
 
 
 def _name(name: Any, others: list[Label]) -> str:

@@ -6,6 +6,7 @@ Planes: label of the field, how sure it is, entropy, label of the classifier alo
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from backfield.labelling.field import Beliefs
 from backfield.labelling.strokes import HIDDEN, Box
 
 FIELD, SURE, ENTROPY, CLASSIFIER, CLASSIFIER_SURE = range(5)
+#: Bytes of pictures that are kept in memory.
+ROOM = 2**29
 #: Changes of which the boxes are remembered.
 _MEMORY = 64
 _P = np.linspace(0, 1, 256)
@@ -40,14 +43,25 @@ class News(NamedTuple):
 
 
 class Picture:
-    """The planes of one image."""
+    """The planes of one image.
 
-    def __init__(self, shape: tuple[int, int]) -> None:
+    Parameters
+    ----------
+    shape : rows and columns
+    version : of the empty picture, where an image had one before
+    """
+
+    def __init__(self, shape: tuple[int, int], version: int = 0) -> None:
         self.planes = np.zeros((5, *shape), np.uint8)
         self.planes[[FIELD, CLASSIFIER]] = HIDDEN
-        self.version = 0
+        self.version = self._first = version
         self.progress = Progress()
         self._boxes: list[tuple[int, Box]] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever put in."""
+        return self.version == self._first
 
     def put(self, box: Box, beliefs: Beliefs, known: np.ndarray, progress: Progress = Progress()) -> int:  # noqa: B008
         """Take what is believed about a box; return the number of pixels whose label changed."""
@@ -80,6 +94,29 @@ class Picture:
             changed = [Box(0, 0, width, height)]
         box = _around(changed)
         return News(now, progress, box, list(self.planes[(slice(None), *box.slices)]))
+
+
+class Gallery:
+    """The pictures that were looked at last, within a limit of memory."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self.room = room
+        self._kept: OrderedDict[int, Picture] = OrderedDict()
+        self._versions = 0  # the largest of pictures that were let go
+
+    def get(self, image: int) -> Picture | None:
+        """Return the picture of an image; None where there is none."""
+        return self._kept.get(image)
+
+    def open(self, image: int, shape: tuple[int, int]) -> Picture:
+        """Return the picture of an image, an empty one where there is none; those not seen for long are let go."""
+        if image not in self._kept:
+            self._kept[image] = Picture(shape, self._versions)
+        self._kept.move_to_end(image)
+        while len(self._kept) > 1 and sum(each.planes.nbytes for each in list(self._kept.values())) > self.room:
+            _, gone = self._kept.popitem(last=False)
+            self._versions = max(self._versions, gone.version)
+        return self._kept[image]
 
 
 def quantised(beliefs: Beliefs, known: np.ndarray) -> np.ndarray:

@@ -17,6 +17,16 @@ from backfield.labelling.thinking import Thinker
 HOST = "127.0.0.1"
 
 
+def check_packages() -> None:
+    """Say in one sentence what is missing."""
+    try:
+        import PIL  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"backfield label needs {error.name}: pip install 'backfield[label]'.") from error
+
+
 class Served:
     """A session on a port, with its token.
 
@@ -26,10 +36,11 @@ class Served:
     port : 0 for any that is free
     model : Path, optional
         An exported model to start from.
+    framed : whether notebooks on this machine may show the page in a frame
     """
 
-    def __init__(self, session: Session, port: int = 0, model: Path | None = None) -> None:
-        from backfield.labelling.guard import Guard
+    def __init__(self, session: Session, port: int = 0, model: Path | None = None, framed: bool = False) -> None:
+        from backfield.labelling.guard import NOBODY, NOTEBOOKS, Guard
         from backfield.labelling.server import Desk, make_app
 
         self.session = session
@@ -40,7 +51,7 @@ class Served:
         self.thinker = Thinker(session, prior, warm=True)
         self.export = Export(session, model)
         self.desk = Desk(session, self.thinker, self.export)
-        self.app = Guard(make_app(self.desk), self.token, self.port)
+        self.app = Guard(make_app(self.desk), self.token, self.port, NOTEBOOKS if framed else NOBODY)
         self.server: Any = None
 
     @property

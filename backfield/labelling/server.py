@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from backfield.errors import InputError
 from backfield.labelling.export import Export
+from backfield.labelling.files import Slice
 from backfield.labelling.guard import TooLarge
 from backfield.labelling.pictures import News, Progress
 from backfield.labelling.session import Painted, Session
@@ -38,11 +39,10 @@ THUMBNAIL = 160
 PAGE = {
     "index.html": "text/html; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
-    "app.js": "text/javascript; charset=utf-8",
-    "canvas.js": "text/javascript; charset=utf-8",
-    "strokes.js": "text/javascript; charset=utf-8",
-    "layers.js": "text/javascript; charset=utf-8",
-    "server.js": "text/javascript; charset=utf-8",
+    **{
+        f"{name}.js": "text/javascript; charset=utf-8"
+        for name in ("app", "canvas", "dom", "files", "layers", "memory", "panels", "server", "slices", "strokes")
+    },
 }
 
 
@@ -83,18 +83,24 @@ class Desk:
     # ---- answers ----
 
     def state(self) -> dict[str, Any]:
-        """Return labels, images, and how far things are."""
+        """Return labels, files and the images in them, and how far things are."""
         session = self.session
         labels = [{"name": label.name, "colour": label.colour} for label in session.labels]
+        files, first = [], 0
+        for file in session.files:
+            files.append({"name": file.name, "first": first, "count": len(file)})
+            first += len(file)
         images = [
-            {"name": image.name, "width": image.width, "height": image.height, **self.thinker.image_state(number)}
+            {"name": image.name, "width": image.shape[1], "height": image.shape[0], **self.thinker.image_state(number)}
             for number, image in enumerate(session.images)
         ]
         folder = str(session.folder.resolve())
         return {
             "labels": labels,
             "label_changes": session.label_changes,
+            "files": files,
             "images": images,
+            "problems": session.problems,
             "folder": folder,
             "status": self.thinker.status(),
             "export": self.export.state(),
@@ -161,19 +167,19 @@ class Desk:
 
     def pixels(self, image: int) -> Response:
         """Return an image as a PNG: as arrays have it, whatever its file says about turning it."""
-        return _png(self._file(image).pixels())
+        return _png(self._image(image).pixels())
 
     def thumbnail(self, image: int) -> Response:
         """Return a small picture of an image."""
         from PIL import Image
 
-        picture = Image.fromarray(self._file(image).pixels())
+        picture = Image.fromarray(self._image(image).pixels())
         picture.thumbnail((THUMBNAIL, THUMBNAIL))
         return _png(np.asarray(picture))
 
     def next_place(self, image: int) -> Response:
         """Return where to label next."""
-        self._file(image)
+        self._image(image)
         return JSONResponse(self.thinker.next_place(image))
 
     def start_export(self) -> Response:
@@ -181,12 +187,12 @@ class Desk:
         self.export.start()
         return JSONResponse(self.export.state(), status_code=202)
 
-    def _file(self, image: int) -> Any:
-        return self.session.canvas(image).file
+    def _image(self, image: int) -> Slice:
+        return self.session.canvas(image).image
 
     def _view(self, image: int, view: Any) -> Box | None:
         """Return the part of an image that is seen; None where nobody says or it is odd."""
-        shape = self._file(image).shape
+        shape = self._image(image).shape
         if view is None:
             return None
         if not (isinstance(view, list) and len(view) == 4 and all(type(v) in (int, float) and abs(v) < 1e6 for v in view)):

@@ -1,4 +1,4 @@
-"""A session: the images of a folder, their labels, and what strokes do to them.
+"""A session: the images of a folder, their labels, and what strokes do to them. Slices of volumes are images.
 
 Every change is on disk before the method that makes it returns. All methods may be called from several threads.
 """
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.labelling.folder import ImageFile, lock, open_folder
+from backfield.labelling.files import Slice
+from backfield.labelling.folder import Opened, lock, open_folder
 from backfield.labelling.history import History
 from backfield.labelling.labels import Label, added, changed, default_labels, read_labels, write_labels
-from backfield.labelling.strokes import HIDDEN, Box, Stroke
+from backfield.labelling.strokes import Box, Stroke
 
 LABELS = "labels.json"
 
@@ -32,9 +33,8 @@ class Painted(NamedTuple):
 class Canvas:
     """The map of labels of one image: in memory, on disk, and its changes."""
 
-    def __init__(self, file: ImageFile) -> None:
-        self.file = file
-        self.labels = file.labels()
+    def __init__(self, image: Slice, labels: np.ndarray) -> None:
+        self.image, self.labels = image, labels
         self.history = History()
         self.revision = 0
 
@@ -70,7 +70,7 @@ class Canvas:
         """Write the map with a box changed; where that fails, the map stays as it was."""
         labels = self.labels.copy()
         labels[box.slices] = values
-        self.file.write(labels)
+        self.image.write(labels)
         self.labels = labels  # readers of the old array are not disturbed
         self.revision += 1
         return Painted(box, np.asarray(values), self.revision)
@@ -81,8 +81,14 @@ class Session:
 
     Parameters
     ----------
-    folder : where the images are, in ``images/`` or in the folder itself
+    folder : where the images or volumes are, in ``images/`` or in the folder itself
     labels : names of labels, for a folder that has none yet; or those that it has and more
+
+    Attributes
+    ----------
+    files : images or volumes
+    images : all slices of all files; their numbers are those of the methods
+    problems : a sentence for each file that could not be opened
     """
 
     def __init__(self, folder: str | Path, labels: Sequence[str] = ()) -> None:
@@ -90,18 +96,20 @@ class Session:
         self._lock = threading.RLock()
         self._file = lock(self.folder)
         try:
-            self.images = open_folder(self.folder)
-            self._canvases: dict[int, Canvas] = {}
-            self.labels = self._open_labels(list(labels))
+            opened = open_folder(self.folder)
+            self.files, self.images, self.problems = opened.files, opened.images, opened.problems
+            self._canvases = {k: Canvas(self.images[k], painted) for k, painted in opened.painted.items()}
+            self._painted = set(self._canvases)
+            self.labels = self._open_labels(list(labels), opened)
             self.label_changes = 0
         except BaseException:
             self._file.close()
             raise
 
-    def _open_labels(self, names: list[str]) -> list[Label]:
+    def _open_labels(self, names: list[str], opened: Opened) -> list[Label]:
         """Return the labels that the folder has and those that are asked for; write them down."""
         kept = read_labels(self.folder / LABELS)
-        used = max((self._largest(k) + 1 for k in range(len(self.images))), default=0)
+        used = opened.n_labels
         if kept is None:
             labels = default_labels(names or ["background", "object"], used)
         else:
@@ -116,27 +124,21 @@ class Session:
         write_labels(self.folder / LABELS, labels)
         return labels
 
-    def _largest(self, image: int) -> int:
-        """Return the largest label of an image, -1 where nothing is painted; its map is kept only if something is."""
-        canvas = Canvas(self.images[image])
-        known = canvas.labels[canvas.labels != HIDDEN]
-        if known.size:
-            self._canvases[image] = canvas
-        return int(known.max()) if known.size else -1
-
     def canvas(self, image: int) -> Canvas:
         """Return the map of an image."""
         with self._lock:
             if not 0 <= image < len(self.images):
                 raise InputError(f"there is no image {image}; there are 0 .. {len(self.images) - 1}.")
             if image not in self._canvases:
-                self._canvases[image] = Canvas(self.images[image])
+                self._canvases[image] = Canvas(self.images[image], self.images[image].labels())
             return self._canvases[image]
 
     def paint(self, image: int, content: Any) -> Painted:
         """Do a stroke that somebody sent."""
         with self._lock:
-            return self.canvas(image).paint(Stroke.parse(content, len(self.labels)))
+            painted = self.canvas(image).paint(Stroke.parse(content, len(self.labels)))
+            self._painted.add(image)
+            return painted
 
     def undo(self, image: int) -> Painted | None:
         """Take the last change of an image back."""
@@ -166,7 +168,8 @@ class Session:
     def snapshot(self) -> tuple[int, dict[int, tuple[np.ndarray, int]]]:
         """Return the number of labels, and map and revision of every image that has strokes (or had)."""
         with self._lock:
-            return len(self.labels), {k: (c.labels, c.revision) for k, c in sorted(self._canvases.items())}
+            canvases = ((k, self._canvases[k]) for k in sorted(self._painted))
+            return len(self.labels), {k: (canvas.labels, canvas.revision) for k, canvas in canvases}
 
     def close(self) -> None:
         """Give the folder back to others."""

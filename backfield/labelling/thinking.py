@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from backfield.errors import InputError
 from backfield.labelling.asking import Place, advice, anywhere, choose_image, uncertain_place
 from backfield.labelling.field import Features, Field, features_of, pieces
 from backfield.labelling.learning import QUICK, HeldOut, Learner, Rows, Stopped
 from backfield.labelling.material import Material, collect
-from backfield.labelling.pictures import ENTROPY, News, Picture, Progress
+from backfield.labelling.pictures import ENTROPY, Gallery, News, Picture, Progress
 from backfield.labelling.practice import practise
 from backfield.labelling.session import Session
 from backfield.labelling.strokes import Box
@@ -27,6 +28,8 @@ from backfield.labelling.view import first_seen, in_order
 
 #: Bytes of features that are kept in memory.
 ROOM = 2**30
+#: Seconds in which nobody does anything, after which one other image is looked at: a stroke need not wait for it.
+QUIET = 1.0
 #: A picture is drawn again where the field's numbers moved by more, relative to their size.
 _MOVED = 0.03
 
@@ -69,9 +72,10 @@ class Thinker:
         self.field: Field | None = prior
         self.features = FeatureStore(session)
         self._material: dict[int, Material] = {}
-        self._pictures: dict[int, Picture] = {}
+        self._pictures = Gallery()
         self._drawn: dict[int, int] = {}  # image -> number of the model that its picture is of
         self._places: dict[int, tuple[int, Place]] = {}  # image -> number of the model, place to ask about
+        self._unreadable: set[int] = set()  # images of damaged files, which are not asked about
         self._held_out: HeldOut | None = None
         self._changes: list[float] = []
         self._seconds: float | None = None
@@ -84,6 +88,7 @@ class Thinker:
         self._focus: tuple[int, Box | None] | None = None
         self._listener: Callable[[], None] = lambda: None
         self._rng = np.random.default_rng(0)
+        self._order = self._rng.permutation(len(session.images)).tolist()  # neighbours in a volume are alike
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="thinking", daemon=True)
@@ -139,7 +144,8 @@ class Thinker:
 
     def next_place(self, image: int) -> dict[str, Any]:
         """Return image, x and y of the place to label next, and why."""
-        unseen = [k for k in range(len(self.session.images)) if k not in self._places and k not in self._material]
+        seen = self._places.keys() | self._material.keys() | self._unreadable
+        unseen = [k for k in range(len(self.session.images)) if k not in seen]
         if self.field is None or (unseen and self._rng.random() < 0.15):
             chosen = int(self._rng.choice(unseen)) if unseen else image
             place = anywhere(self.session.images[chosen].shape, self._rng)
@@ -183,7 +189,7 @@ class Thinker:
         while True:
             with self._wake:
                 while not self._closing and self._task() is None:
-                    if not self._wake.wait(timeout=1.0) and self._idle_image() is not None:
+                    if not self._wake.wait(timeout=QUIET) and self._idle_image() is not None:
                         break
                 if self._closing:
                     return
@@ -208,7 +214,7 @@ class Thinker:
         if self._learned != self._strokes:
             return self._learn
         focus = self._focus
-        if focus is not None and self._drawn.get(focus[0]) != self._model:
+        if focus is not None and (self._drawn.get(focus[0]) != self._model or self._pictures.get(focus[0]) is None):
             return self._draw
         if self._refined != self._strokes and focus is not None and self.field is not None:
             return self._refine
@@ -263,7 +269,7 @@ class Thinker:
         assert self._focus is not None
         (image, view), model, field = self._focus, self._model, self.field
         shape = self.session.images[image].shape
-        picture = self._pictures.setdefault(image, Picture(shape))
+        picture = self._pictures.open(image, shape)
         if field is None:
             picture.clear(self._learned)
             self._drawn[image] = model
@@ -271,7 +277,7 @@ class Thinker:
         if image not in self.features:
             self._say("looking at the image …")
         features = self.features[image]
-        fresh, moved = picture.version == 0, 0
+        fresh, moved = picture.empty, 0
         first, rest = in_order(view, shape)
         for number, box in enumerate([*first, *rest], start=1):
             if self._closing or self._learned != self._strokes or self._focus[0] != image:
@@ -285,7 +291,7 @@ class Thinker:
             self._timed, self._seconds = self._learned, time.perf_counter() - self._since
             if not fresh:
                 self._changes.append(moved / (shape[0] * shape[1]))
-        self._note_place(image)
+        self._places[image] = model, uncertain_place(picture.planes[ENTROPY], self.session.canvas(image).labels, self._rng)
 
     def _refine(self) -> None:
         """Fit the field's numbers; draw again only if they moved."""
@@ -310,8 +316,9 @@ class Thinker:
         """Return an image whose most uncertain place is not known, or known from a much older model only."""
         if self.field is None or self._problem:
             return None
-        for image in range(len(self.session.images)):
-            if image not in self._places or self._model - self._places[image][0] > 10:
+        for image in self._order:
+            old = image not in self._places or self._model - self._places[image][0] > 10
+            if old and image not in self._unreadable:
                 return image
         return None
 
@@ -321,7 +328,11 @@ class Thinker:
         if image is None or field is None:
             return
         shape = self.session.images[image].shape
-        features = self.features[image] if image in self.features else features_of(self.session.images[image].pixels())
+        try:
+            features = self.features[image] if image in self.features else features_of(self.session.images[image].pixels())
+        except InputError:  # who opens the image hears of it
+            self._unreadable.add(image)
+            return
         labels = self.session.canvas(image).labels
         picture = Picture(shape)
         for box in pieces(Box(0, 0, shape[1], shape[0])):
@@ -329,10 +340,6 @@ class Thinker:
                 raise Stopped
             picture.put(box, field.beliefs(features, box, labels), field.known)
         self._places[image] = self._model, uncertain_place(picture.planes[ENTROPY], labels, self._rng)
-
-    def _note_place(self, image: int) -> None:
-        entropy, labels = self._pictures[image].planes[ENTROPY], self.session.canvas(image).labels
-        self._places[image] = self._model, uncertain_place(entropy, labels, self._rng)
 
 
 def _distance(field: Field, other: Field) -> float:

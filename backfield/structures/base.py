@@ -119,6 +119,8 @@ class Structure(Component):
     claims_files: ClassVar[bool] = True
     #: Which files hold examples; packed folders always do.
     files: ClassVar[tuple[Format, ...]] = (ArrayFile(),)
+    #: Files of other structures that it reads where it is named, by ``--model`` or by a model.
+    files_if_named: ClassVar[tuple[Format, ...]] = ()
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether an entry of X (with these labels) is of this structure, where nobody says which it is."""

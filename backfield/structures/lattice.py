@@ -18,6 +18,7 @@ from backfield.data.codecs import Codec, GridCodec
 from backfield.data.format import Format
 from backfield.data.kinds import ArrayFile, ImageArrays, ImageFolder
 from backfield.data.samples import GridSample
+from backfield.data.slice_folder import SliceFolder
 from backfield.data.stack_folder import StackFolder
 from backfield.data.windows import Window, read_window
 from backfield.errors import InputError
@@ -135,6 +136,7 @@ class Grid(Gridded, name="grid"):
     unit: ClassVar[tuple[str, str]] = ("image", "pixel")
     codec: ClassVar[Codec] = GridCodec()
     files: ClassVar[tuple[Format, ...]] = (ImageFolder(), ImageArrays(), StackFolder(2))
+    files_if_named: ClassVar[tuple[Format, ...]] = (SliceFolder(),)
 
     def holds(self, x: Any, y: Any = None) -> bool:
         """Whether x is an image: three axes, or labels with two."""

@@ -43,7 +43,7 @@ def read_data(
         return _packed(path, with_labels, structure)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder.")
-    found = _find(path, _claimants() if structure is None else [structure])
+    found = _find(path) if structure is None else _find_as(path, structure)
     if found is None:
         raise _unknown(path, structure)
     part, form = found
@@ -59,7 +59,7 @@ def other_unit(path: str | Path, wanted: Structure) -> str | None:
     if PackedFolder().holds(path):
         part: Structure = get("structures", PackedFolder().read(path, with_labels=False).structure)
         return None if part.name == wanted.name else part.unit[0]
-    found = _find(path, [repr(wanted), *_claimants()]) if path.exists() else None
+    found = (_find_as(path, repr(wanted)) or _find(path)) if path.exists() else None
     return None if found is None or found[0].name == wanted.name else (found[1].unit or found[0].unit)[0]
 
 
@@ -73,13 +73,21 @@ def _claimants() -> list[str]:
     return [name for name in names("structures") if lookup("structures", name).claims_files]  # type: ignore[attr-defined]
 
 
-def _find(path: Path, among: list[str]) -> tuple[Structure, Format] | None:
-    for name in among:
+def _find(path: Path) -> tuple[Structure, Format] | None:
+    """Return the first structure that claims a path, and the format."""
+    for name in _claimants():
         part: Structure = get("structures", name)
         for form in part.files:
             if form.holds(path):
                 return part, form
     return None
+
+
+def _find_as(path: Path, structure: str) -> tuple[Structure, Format] | None:
+    """Return a structure that was named, and the format in which it reads a path."""
+    part: Structure = get("structures", structure)
+    found = (form for form in (*part.files, *part.files_if_named) if form.holds(path))
+    return next(((part, form) for form in found), None)
 
 
 def _packed(path: Path, with_labels: bool, structure: str | None) -> Data:
@@ -100,7 +108,7 @@ def _other(path: Path, part: Structure, wanted: str) -> InputError:
 
 
 def _unknown(path: Path, structure: str | None) -> InputError:
-    other = None if structure is None else _find(path, _claimants())
+    other = None if structure is None else _find(path)
     if other is not None and structure is not None:
         return _other(path, other[0], structure)
     ending = path.suffix.lower()

@@ -1,5 +1,6 @@
 """A folder of small pictures, and the server on it."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -25,6 +26,35 @@ def write_folder(folder, count=3, shape=SHAPE, inner="images"):
     return folder
 
 
+def ball(number, shape=(9, *SHAPE)):
+    """A bright ball on a dark ground, both noisy, and where the ball is; it fills less of the first and last slices."""
+    rng = np.random.default_rng(number)
+    z, y, x = np.mgrid[: shape[0], : shape[1], : shape[2]]
+    middle = [(n - 1) / 2 for n in shape]
+    inside = ((z - middle[0]) * 4) ** 2 + (y - middle[1]) ** 2 + (x - middle[2] - 4 * number) ** 2 < (shape[1] / 3) ** 2
+    return np.clip(np.where(inside, 160, 80) + rng.normal(0, 20, shape), 0, 255).astype(np.uint8), inside.astype(int)
+
+
+def write_volumes(folder, count=2, ending=".tif"):
+    """Volumes whose slices, as the page shows them, are those of :func:`ball`."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        values, path = ball(number)[0], folder / "images" / f"ball-{number}{ending}"
+        if ending.startswith(".nii"):
+            import nibabel
+
+            nibabel.save(nibabel.Nifti1Image(values.transpose(2, 1, 0), np.eye(4)), path)
+        elif ending == ".zarr":
+            import zarr
+
+            zarr.open_array(str(path), mode="w", shape=values.shape, chunks=(4, 64, 64), dtype="u1")[...] = values
+        else:
+            import tifffile
+
+            tifffile.imwrite(path, values)
+    return folder
+
+
 #: One stroke on the ground and one on the disc.
 GROUND = {"kind": "brush", "label": 0, "size": 7, "points": [[6, 6], [80, 8]]}
 DISC = {"kind": "brush", "label": 1, "size": 7, "points": [[38, 36], [52, 36]]}
@@ -35,8 +65,8 @@ def folder(tmp_path):
     return write_folder(tmp_path / "data")
 
 
-@pytest.fixture
-def served(folder):
+@contextlib.contextmanager
+def serving(folder):
     """A server in a thread."""
     pytest.importorskip("starlette", reason="needs the extra label")
     pytest.importorskip("uvicorn", reason="needs the extra label")
@@ -47,7 +77,15 @@ def served(folder):
     thread = threading.Thread(target=made.run, args=[up.set], daemon=True)
     thread.start()
     assert up.wait(120)
-    yield made
-    made.stop()
-    thread.join(120)
-    assert not thread.is_alive()
+    try:
+        yield made
+    finally:
+        made.stop()
+        thread.join(120)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def served(folder):
+    with serving(folder) as made:
+        yield made

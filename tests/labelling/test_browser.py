@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
 
-from tests.labelling.conftest import Image
+from tests.labelling.conftest import Image, serving, write_volumes
 
 sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra test)")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -57,6 +58,12 @@ class Hand:
 
     def new_layers(self, before):
         self.until(f"d => Number(d.version || 0) > {int(before or 0)}")
+
+    def changed(self, before):
+        """Wait until the canvas shows something else."""
+        end = time.monotonic() + WAIT / 1000
+        while self.pixels() == before:
+            assert time.monotonic() < end
 
     def drawn(self):
         """Wait until what was asked for is on the canvas: it is drawn in the next frame."""
@@ -141,7 +148,8 @@ def test_a_person_labels_a_folder(browser, served):
 
     # A second image, an added label, and a fill with it.
     page.locator("#images button").nth(1).click()
-    page.wait_for_function("() => document.querySelectorAll('#images button')[1].ariaCurrent === 'true'", timeout=WAIT)
+    hand.until("d => d.shown === '1'")
+    assert page.locator("#images button").nth(1).get_attribute("aria-current") == "true"
     page.fill("#new-name", "rim")
     page.click("#new-label button")
     page.wait_for_selector("#labels li:nth-child(3).chosen")
@@ -178,6 +186,93 @@ def test_a_person_labels_a_folder(browser, served):
     assert hand.data("export") == "done" and "backfield predict" in page.locator("#export-lines").text_content()
     hand.picture("desktop-export")
     assert not hand.errors
+
+
+@pytest.fixture
+def volumes(tmp_path):
+    pytest.importorskip("tifffile", reason="needs the extra volumes")
+    pytest.importorskip("zarr", reason="needs the extra volumes")
+    return write_volumes(tmp_path / "volumes")
+
+
+def test_a_person_labels_a_volume(browser, volumes):
+    """Slides, paints on two slices, sees layers on them and on others, undoes, reloads, exports."""
+    with serving(volumes) as served:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        hand = Hand(page, served.url)
+        session = served.session
+        assert page.locator("#images button").count() == 2 and page.locator("#slices output").text_content() == "5 / 9"
+        hand.stroke((0.05, 0.08), (0.9, 0.1))
+        page.keyboard.press("2")
+        hand.stroke((0.45, 0.5), (0.55, 0.5))
+        hand.new_layers(0)
+        assert hand.data("shown") == "4" and (session.canvas(4).labels == 1).any()
+
+        # Keys, buttons, the wheel with Shift, the slider; the zoom stays.
+        page.mouse.move(*hand.at(0.5, 0.5))
+        page.mouse.wheel(0, -300)
+        zoomed = hand.scale()
+        page.keyboard.press(".")
+        hand.until("d => d.shown === '5'")
+        page.locator("#slices button").nth(1).click()
+        hand.until("d => d.shown === '6'")
+        page.mouse.move(*hand.at(0.5, 0.5))
+        page.keyboard.down("Shift")
+        page.mouse.wheel(0, -100)
+        page.keyboard.up("Shift")
+        hand.until("d => d.shown === '5'")
+        page.keyboard.press(",")
+        hand.until("d => d.shown === '4'")
+        assert hand.scale() == zoomed
+        page.click("#fit")
+        page.locator("#slice").fill("8")
+        hand.until("d => d.shown === '7'")
+        assert page.locator("#slices output").text_content() == "8 / 9"
+
+        # Another slice has layers of what was learned on the first; a stroke on it changes them.
+        hand.new_layers(0)
+        learned = hand.pixels()
+        version = hand.data("version")
+        hand.stroke((0.45, 0.45), (0.55, 0.55))
+        hand.new_layers(version)
+        hand.changed(learned)
+        hand.until("d => d.busy === ''")
+        hand.picture("desktop-volume")
+        assert (session.canvas(7).labels == 1).any()
+        assert "2 of 9 slices" in page.locator("#images .share").first.text_content()
+        assert page.locator("#slices .marks i").count() == 2
+
+        # Undo takes back what was painted on the slice that is seen.
+        revision = hand.data("revision")
+        page.keyboard.press("Control+z")
+        hand.until(f"d => d.revision !== '{revision}' && d.waiting === '0'")
+        assert (session.canvas(7).labels == 255).all() and (session.canvas(4).labels == 1).any()
+        page.click("#redo")
+        hand.until(f"d => Number(d.revision) >= {int(revision) + 2} && d.waiting === '0'")
+
+        # Reload: the same slice, with its strokes.
+        hand.open(served.url)
+        assert hand.data("shown") == "7" and page.locator("#slices output").text_content() == "8 / 9"
+        hand.new_layers(0)
+        page.wait_for_function("() => document.querySelectorAll('#slices .marks i').length === 2", timeout=WAIT)
+
+        # Next place may be on any slice of any volume; then the export.
+        page.click("#next")
+        page.wait_for_function("() => document.getElementById('message').textContent.length > 5", timeout=WAIT)
+        page.click("#export")
+        hand.until("d => d.export === 'done'")
+        assert (volumes / "model.bf").exists() and (volumes / "predictions" / "ball-1.proba.tif").exists()
+        assert not hand.errors
+
+
+def test_a_damaged_volume_is_named_on_the_page(browser, volumes):
+    path = volumes / "images" / "ball-0.tif"
+    path.write_bytes(path.read_bytes()[:5000])
+    with serving(volumes) as served:
+        hand = Hand(browser.new_page(), served.url)
+        assert hand.page.locator("#images button").count() == 1
+        assert "ball-0.tif" in hand.page.locator("#problems").text_content()
+        assert not hand.errors
 
 
 def test_a_tablet_paints_with_a_finger(browser, served):

@@ -5,6 +5,7 @@ import json
 import random
 import struct
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,10 +36,13 @@ def layers(client, image, after=0, **known):
 
 
 def test_the_page_and_its_files(client):
+    from backfield.labelling.server import PAGE
+
+    assert {path.name for path in (Path(bf.__file__).parent / "labelling" / "page").iterdir()} == set(PAGE)
     page = client.get("/")
     assert page.status_code == 200 and "text/html" in page.headers["content-type"]
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
-    for name in ("app.js", "canvas.js", "layers.js", "server.js", "strokes.js", "style.css"):
+    for name in [each for each in PAGE if each != "index.html"]:
         answer = client.get(f"/page/{name}")
         assert answer.status_code == 200 and "http" not in answer.text.replace("http://127", "")
     assert client.get("/page/../server.py").status_code == 404

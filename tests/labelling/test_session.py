@@ -14,7 +14,7 @@ import pytest
 
 from backfield.data.formats import read_image_folder
 from backfield.errors import InputError
-from backfield.labelling import Session
+from backfield.labelling import Session, learn
 from backfield.labelling.strokes import HIDDEN, Stroke
 from tests.labelling.conftest import DISC, GROUND, SHAPE, Image, write_folder
 
@@ -184,6 +184,17 @@ def test_bad_folders_are_refused(tmp_path, what):
         (folder / "labels.json").write_text("[1]")
     with pytest.raises(InputError):
         Session(folder)
+
+
+def test_a_damaged_image_is_named_and_the_others_open(folder):
+    (folder / "images" / "disc-1.png").write_bytes(b"not a picture")
+    session = Session(folder, ["ground", "disc"])
+    assert [file.name for file in session.files] == ["disc-0", "disc-2"] and "disc-1.png" in session.problems[0]
+    session.paint(0, GROUND)
+    session.paint(1, DISC)
+    session.close()
+    with pytest.warns(UserWarning, match=r"disc-1\.png"):
+        learn(folder)
 
 
 PAINTER = """

@@ -61,6 +61,16 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in sorted(inner.iterdir()) if ending_of(path) and not path.name.startswith(".")]
 
 
+def by_stem(files: list[Path]) -> dict[str, Path]:
+    """Return stacks by their names without endings; two of one name are refused."""
+    found: dict[str, Path] = {}
+    for path in files:
+        if stem_of(path) in found:
+            raise InputError(f"{path} and {found[stem_of(path)].name} have the same stem; which of them is meant?")
+        found[stem_of(path)] = path
+    return found
+
+
 class Stack:
     """An image (``n_axes=2``) or a volume (3) in a file.
 
@@ -72,6 +82,8 @@ class Stack:
     dtype : numpy dtype
     spacing : tuple of float or None
         Size of a pixel or voxel along each axis, where the file says it.
+    order : tuple of int
+        The axes as pictures have them: slices, rows, columns. NIfTI has columns first.
     header : object
         What the format keeps beside the numbers (affine of NIfTI).
     """
@@ -83,6 +95,7 @@ class Stack:
             self._array, self._channel = opened.array, _channel_axis(opened.axes, n_axes, self.path)
             shape = [int(n) for n in self._array.shape]
             self.dtype = np.dtype(self._array.dtype)
+        self.order = _picture_order(opened.axes.replace("c", "")[:n_axes])
         if self._channel is not None:
             shape.append(shape.pop(self._channel))
         self.shape, self.header, self._folder = tuple(shape), opened.header, opened.folder
@@ -204,7 +217,7 @@ def write_stack(path: str | Path, values: np.ndarray, like: Stack) -> None:
 
 def _narrow(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
-        return values.astype(np.float32)
+        return values.astype(np.float32, copy=False)
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     return values.astype(
         next(t for t in (np.uint8, np.int16, np.int32, np.int64) if np.iinfo(t).min <= low <= high <= np.iinfo(t).max)
@@ -363,6 +376,11 @@ def _channel_axis(axes: str, n_axes: int, path: Path) -> int | None:
         return n_axes
     what = {2: "an image", 3: "a volume"}[n_axes]
     raise InputError(f"{path}: {what} has {n_axes} axes, and one more with channels; this file has {len(axes)} axes.")
+
+
+def _picture_order(axes: str) -> tuple[int, ...]:
+    """Return slices, rows, columns among axes with these letters; those that are not known keep their places."""
+    return tuple(sorted(range(len(axes)), key=lambda k: {"y": 1, "x": 2}.get(axes[k], 0)))
 
 
 def _checked_spacing(spacing: Any, n_axes: int, path: Path) -> tuple[float, ...] | None:

@@ -1,14 +1,22 @@
 // The page: what is chosen, what is painted, what the server thinks of it.
 import { View } from "./canvas.js";
 import { LAYERS, Pictures, rgb } from "./layers.js";
+import { $, element } from "./dom.js";
+import { FileList } from "./files.js";
+import { recall, remember } from "./memory.js";
+import { showExport, showStatus } from "./panels.js";
+import { Bitmaps, Slider } from "./slices.js";
 import { HIDDEN, paintSegment } from "./strokes.js";
-import { Queue, Refused, address, getJSON, getPlanes, postJSON } from "./server.js";
+import { Queue, Refused, getJSON, getPlanes, postJSON } from "./server.js";
 
-const $ = (id) => document.getElementById(id);
-const page = { labels: [], images: [], image: -1, label: 0, tool: "brush", size: 11, picture: null, bitmap: null, stroke: null, version: 0, revision: 0, watch: null, marker: null, named: 0, step: 0, quiet: 0 };
-const layers = LAYERS.map((layer) => ({ ...layer, ...JSON.parse(sessionStorage.getItem(`layer-${layer.key}`) || "{}") }));
-const view = new View($("canvas"), { draw, begin, move, end });
+const page = { labels: [], files: [], images: [], image: -1, shown: -1, wanted: null, loaded: false, label: 0, tool: "brush", size: 11, picture: null, bitmap: null, stroke: null, version: 0, revision: 0, watch: null, marker: null, named: 0, step: 0, quiet: 0 };
+const layers = LAYERS.map((layer) => ({ ...layer, ...JSON.parse(recall(`layer-${layer.key}`) || "{}") }));
+const bitmaps = new Bitmaps();
+const list = new FileList($("images"), go);
+const slider = new Slider($("slices"), (k) => go(list.fileOf(page.image).first + k));
+const view = new View($("canvas"), { draw, begin, move, end, turn: (steps) => slider.step(steps) });
 const queue = new Queue(saved);
+const unsent = () => queue.waiting.some((each) => each.path.startsWith(`/api/images/${page.image}/`));
 const colours = () => page.labels.map((label) => rgb(label.colour));
 
 // ---- drawing ----
@@ -45,7 +53,7 @@ function ring(context, at, radius, colour, dashed) {
 const round = (point) => point.map((v) => Math.round(v * 100) / 100);
 
 function begin(point) {
-  if (!page.picture || !page.labels.length) return;
+  if (!page.picture || !page.labels.length || page.shown !== page.image) return;
   page.stroke = { kind: page.tool, label: page.label, size: page.size, points: [round(point)] };
   page.marker = null;
   if (page.tool !== "fill") segment(page.stroke.points[0], page.stroke.points[0]);
@@ -82,7 +90,8 @@ function painted(image, answer) {
   if (image !== page.image) return;
   if (!answer) { if (answer === undefined) loadScribbles(); return; }
   page.revision = answer.header.revision;
-  if (!page.stroke && !queue.waiting.length) page.picture.putScribbles(answer.header.box, answer.planes[0]);
+  if (!page.loaded) loadScribbles();
+  else if (!page.stroke && !unsent()) page.picture.putScribbles(answer.header.box, answer.planes[0]);
   document.documentElement.dataset.revision = page.revision;
   view.redraw();
 }
@@ -101,7 +110,8 @@ function saved(waiting, problem) {
 
 async function loadScribbles() {
   const image = page.image, answer = await getPlanes(`/api/images/${image}/scribbles`);
-  if (image !== page.image || page.stroke || queue.waiting.length) return;
+  if (image !== page.image || page.stroke || unsent()) return;
+  page.loaded = true;
   page.picture.putScribbles(answer.header.box, answer.planes[0]);
   page.revision = answer.header.revision;
   view.redraw();
@@ -112,26 +122,51 @@ async function loadScribbles() {
 async function open(number, place) {
   if (number === page.image && !place) return;
   if (number !== page.image) {
+    if (page.stroke) end(false);
+    page.watch?.abort();
+    const file = list.fileOf(number), same = file === list.fileOf(page.image);
     page.image = number;
     page.version = 0;
     page.revision = 0;
+    page.loaded = false;
     page.marker = null;
     const { width, height } = page.images[number];
     page.picture = new Pictures(width, height);
-    page.bitmap = null;
-    sessionStorage.setItem("image", String(number));
-    showImages();
-    view.fit(width, height);
-    const picture = new Image();
-    picture.onload = () => { if (page.image === number) { page.bitmap = picture; view.redraw(); } };
-    picture.src = address(`/api/images/${number}/pixels`);
-    await loadScribbles();
-    watch();
+    if (!same) page.bitmap = null;
+    remember("image", String(number));
+    showFiles();
+    if (!same) view.fit(width, height);
+    await Promise.all([loadScribbles().then(() => { if (page.image === number) watch(); }), showPixels(number, file)]);
   }
   if (place) {
     page.marker = [place.x, place.y];
     view.centre(place.x, place.y);
   }
+}
+
+// Show a picture when it is there; until then that of the slice before stays, and nobody can paint.
+async function showPixels(number, file) {
+  const { width, height } = page.images[number], ahead = [1, -1, 2, -2].map((by) => number + by);
+  const bitmap = await bitmaps.get(number, width * height).catch((error) => { if (page.image === number) page.bitmap = null; throw error; });
+  if (page.image !== number) return;
+  page.bitmap = bitmap;
+  page.shown = number;
+  document.documentElement.dataset.shown = number;
+  view.redraw();
+  for (const other of ahead) if (list.fileOf(other) === file) bitmaps.get(other, width * height).catch(() => {});
+}
+
+// Go to an image; of those that are asked for while one opens, the last.
+async function go(number) {
+  const busy = page.wanted !== null;
+  page.wanted = number;
+  if (busy) return;
+  while (page.wanted !== page.image) {
+    const wanted = page.wanted;
+    try { await open(wanted); } catch (error) { say(error.message, true); }
+    if (page.wanted === wanted) break;
+  }
+  page.wanted = null;
 }
 
 // Ask for newer layers, again and again.
@@ -162,9 +197,9 @@ async function takeLayers({ header, planes }) {
       document.documentElement.dataset.seen = String(performance.now());
     });
   }
-  showStatus(header.status);
-  if (header.revision !== page.revision && !page.stroke && !queue.waiting.length) await loadScribbles();
-  showExport(header.export);
+  takeStatus(header.status);
+  if ((header.revision !== page.revision || !page.loaded) && !page.stroke && !unsent()) await loadScribbles();
+  takeExport(header.export);
   if (header.label_changes !== page.named) await refresh();
 }
 
@@ -176,13 +211,17 @@ async function refresh() {
 function take(state) {
   page.labels = state.labels;
   page.named = state.label_changes;
+  page.files = state.files;
   page.images = state.images;
+  $("problems").textContent = state.problems.join(" ");
+  $("problems").hidden = !state.problems.length;
+  $("slice-keys").hidden = state.files.every((file) => file.count === 1);
   document.title = `${state.folder.split("/").pop()} – backfield label`;
   page.picture?.recolour();
   showLabels();
-  showImages();
-  showStatus(state.status);
-  showExport(state.export);
+  showFiles();
+  takeStatus(state.status);
+  takeExport(state.export);
   view.redraw();
 }
 
@@ -197,28 +236,12 @@ function say(text, bad = false) {
   page.quiet = setTimeout(() => { message.hidden = true; }, 6000);
 }
 
-function element(kind, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(kind), properties);
-  made.append(...children);
-  return made;
-}
-
-function showImages() {
-  const list = $("images");
-  if (list.children.length !== page.images.length) {
-    list.replaceChildren(...page.images.map((image, number) => {
-      const state = element("span", { className: "state" }, element("span", { className: "dot" }), element("span", { className: "share" }));
-      const picture = element("img", { src: address(`/api/images/${number}/thumbnail`), alt: "", loading: "lazy" });
-      return element("button", { onclick: () => open(number), title: image.name }, picture, element("span", { className: "name", textContent: image.name }), state);
-    }));
-  }
-  page.images.forEach((image, number) => {
-    const button = list.children[number];
-    button.setAttribute("aria-current", String(number === page.image));
-    const share = image.painted ? `${(100 * image.painted).toFixed(image.painted < 0.01 ? 2 : 1)} % painted` : "not painted";
-    button.querySelector(".share").textContent = share;
-    button.querySelector(".state").classList.toggle("painted", image.painted > 0);
-  });
+function showFiles() {
+  list.show(page.files, page.images, page.image);
+  const file = list.fileOf(page.image);
+  if (!file) return;
+  const at = list.fileOf(page.wanted ?? page.image) === file ? page.wanted ?? page.image : page.image;
+  slider.show(at - file.first, file.count, list.painted(file));
 }
 
 function showLabels() {
@@ -252,7 +275,7 @@ async function label_(number, change) {
 
 function showLayers() {
   $("layers").replaceChildren(...layers.map((layer) => {
-    const keep = () => { sessionStorage.setItem(`layer-${layer.key}`, JSON.stringify({ on: layer.on, opacity: layer.opacity })); view.redraw(); };
+    const keep = () => { remember(`layer-${layer.key}`, JSON.stringify({ on: layer.on, opacity: layer.opacity })); view.redraw(); };
     const id = `layer-${layer.key}`;
     const box = element("input", { type: "checkbox", id, checked: layer.on, onchange: (e) => { layer.on = e.target.checked; keep(); } });
     const slider = element("input", { type: "range", min: 0, max: 100, value: 100 * layer.opacity, oninput: (e) => { layer.opacity = e.target.value / 100; keep(); } });
@@ -261,38 +284,22 @@ function showLayers() {
   }));
 }
 
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-
-function showStatus(status) {
+function takeStatus(status) {
   if (!status) return;
-  const rows = [["Scribbles", String(status.scribbles)]];
-  if (status.error !== null) rows.push(["Error, held out", status.spread === null ? percent(status.error) : `${percent(status.error)} ± ${percent(status.spread)}`]);
-  if (status.changed !== null) rows.push(["Last change", percent(status.changed)]);
-  if (status.seconds !== null) rows.push(["Last update", `${Math.round(1000 * status.seconds)} ms`]);
-  $("status").replaceChildren(...rows.flatMap(([term, text]) => [element("dt", { textContent: term }), element("dd", { textContent: text })]));
-  $("advice").textContent = status.advice;
-  $("thinking").hidden = !status.busy;
-  $("thinking").textContent = status.busy || "";
-  document.documentElement.dataset.busy = status.busy ? "yes" : "";
+  showStatus(status);
   for (const [number, painted] of Object.entries(status.painted || {})) if (page.images[number]) page.images[number].painted = painted;
-  showImages();
+  showFiles();
 }
 
-function showExport(state) {
+function takeExport(state) {
   if (state.step < page.step) return; // an older answer that came late
   page.step = state.step;
-  $("export-box").hidden = state.stage === "idle";
-  $("export-bar").value = state.total ? state.done / state.total : 0;
-  $("export-text").textContent = state.text;
-  $("export-lines").textContent = state.lines;
-  $("export-lines").hidden = !state.lines;
-  $("export").disabled = state.stage === "running";
-  document.documentElement.dataset.export = state.stage;
+  showExport(state);
 }
 
 async function startExport() {
   try {
-    showExport(await (await postJSON("/api/export", {})).json());
+    takeExport(await (await postJSON("/api/export", {})).json());
   } catch (error) { say(error.message, true); }
 }
 
@@ -334,6 +341,7 @@ window.addEventListener("keydown", (event) => {
   else if (key === "e") tool("erase");
   else if (key === "f") tool("fill");
   else if (key === "n") next();
+  else if (key === "," || key === ".") slider.step(key === "." ? 1 : -1);
   else if (key === "0") view.fit();
   else if (key === " ") { event.preventDefault(); view.panning = true; }
 });
@@ -359,7 +367,7 @@ $("new-label").onsubmit = async (event) => {
 showLayers();
 try {
   await refresh();
-  const kept = Number(sessionStorage.getItem("image") || 0);
-  await open(kept < page.images.length ? kept : 0);
+  const kept = recall("image");
+  await go(kept !== null && Number(kept) < page.images.length ? Number(kept) : list.middle(page.files[0]));
   document.documentElement.dataset.ready = "yes";
 } catch (error) { say(error.message, true); }

@@ -8,7 +8,7 @@ function inside(wish, room, length) {
 export class View {
   constructor(canvas, handlers) {
     this.canvas = canvas;
-    this.handlers = handlers; // draw(context), begin(point), move(points), end(cancelled)
+    this.handlers = handlers; // draw(context), begin(point), move(points), end(cancelled), turn(steps)
     this.scale = 1;
     this.x = 0;
     this.y = 0;
@@ -18,6 +18,7 @@ export class View {
     this.gesture = null;
     this.panning = false;
     this.cursor = null;
+    this.turned = 0;
     this.whole = true; // nobody has moved the image since it was shown whole
     new ResizeObserver(() => this.resize()).observe(canvas);
     canvas.addEventListener("pointerdown", (e) => this.down(e));
@@ -27,6 +28,7 @@ export class View {
     canvas.addEventListener("contextmenu", (e) => e.preventDefault());
     canvas.addEventListener("wheel", (e) => {
       e.preventDefault();
+      if (e.shiftKey) { this.turn((e.deltaY || e.deltaX) * (e.deltaMode === 1 ? 40 : 1)); return; }
       this.zoom(Math.exp(-e.deltaY * (e.deltaMode === 1 ? 0.05 : 0.0016)), ...this.place(e));
     }, { passive: false });
   }
@@ -63,6 +65,14 @@ export class View {
     this.scale = scale;
     this.whole = false;
     this.redraw();
+  }
+
+  // The wheel with Shift: a step for each notch.
+  turn(delta) {
+    this.turned += delta;
+    const steps = Math.trunc(this.turned / 100);
+    this.turned -= 100 * steps;
+    if (steps) this.handlers.turn(steps);
   }
 
   // The part of the image that is seen: [x, y, width, height].

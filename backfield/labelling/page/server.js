@@ -33,6 +33,8 @@ export async function readPlanes(answer) {
   return { header, planes };
 }
 
+export async function getBitmap(path) { return createImageBitmap(await (await ask(path)).blob()); }
+
 export async function getPlanes(path, signal) { return readPlanes(await ask(path, { signal })); }
 
 // A queue: one request after the other; one that the network lost is sent again until it arrives.
