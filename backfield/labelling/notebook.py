@@ -103,8 +103,8 @@ class Labelling:
         """What is painted now: an array of labels for each image or volume, -1 where nobody has painted."""
         out, first = [], 0
         for file in self._session.files:
-            maps = [self._session.canvas(first + number).labels for number in range(len(file))]
-            out.append(np.where(file.whole(maps) == HIDDEN, -1, file.whole(maps).astype(np.int64)))
+            whole = file.whole([self._session.canvas(first + number).labels for number in range(len(file))])
+            out.append(np.where(whole == HIDDEN, -1, whole.astype(np.int64)))
             first += len(file)
         return out
 
