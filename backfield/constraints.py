@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,18 @@ def choice(*names: str) -> Rule:
     """One of some names."""
     words = ", ".join(repr(name) for name in names[:-1]) + (" or " if len(names) > 1 else "") + repr(names[-1])
     return Rule(words, lambda value: isinstance(value, str) and value in names)
+
+
+def is_one_of(value: Any, choices: Iterable[Any]) -> bool:
+    """Whether a value is one of some names or numbers; an array or a dict, which ``in`` cannot look up, is none."""
+    return isinstance(value, str | int | np.integer) and value in tuple(choices)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any], owner: str = "") -> None:
+    """Refuse a value that is not one of some names or numbers."""
+    if not is_one_of(value, choices):
+        listed = ", ".join(map(str, choices))
+        raise InputError(f"{owner + ': ' * bool(owner)}{name} must be one of {listed}; received {shown(value)}.")
 
 
 def precision(*names: str) -> Rule:

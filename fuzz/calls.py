@@ -175,6 +175,7 @@ class CommandLines:
         self.network.write_text("network n { }\nvariable a { type discrete [ 2 ] { x, y }; }\n"
                                 "probability ( a ) { table 0.25, 0.75; }\n")  # fmt: skip
         command("fit", self.data, "--model", "grid", "--learner", "lbfgs(max_iter=2)", "-o", self.model)
+        command("gradcheck")  # compiles two hundred kernels, for longer than a case may take
         self.options = {name: _options(function) for name, function in COMMANDS.items()}
 
     def case(self, rng: np.random.Generator, folder: Path) -> Case:

@@ -136,3 +136,42 @@ def test_messages_never_fail():
     with pytest.raises(bf.InputError, match="owner: a must be True or False; received 1"):
         check({"a": 1}, {"a": (flag,)}, "owner: ")
     check({"b": 1}, {"a": (flag,)})
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "field"),
+    [
+        ("gradients", "perturbation", "sides"),
+        ("losses", "f_measure", "threshold"),
+        ("oracles", "mlp", "optimizer"),
+        ("learners", "ascent", "keep"),
+        ("learners", "frank_wolfe", "sampling"),
+        ("learners", "self_training", "targets"),
+        ("inference", "loopy_bp", "schedule"),
+        ("inference", "tree_reweighted", "family"),
+        ("inference", "mean_field", "schedule"),
+        ("map_solvers", "max_product", "schedule"),
+        ("map_solvers", "icm", "init"),
+        ("structures", "dense", "filter"),
+        ("decoders", "map", "solver"),
+    ],
+)
+@pytest.mark.parametrize("value", [{}, [1], np.array([1, 2]), np.zeros((0, 2)), None, 2.5, b"x"], ids=repr)
+def test_choices_of_parts_refuse_what_cannot_be_looked_up(room, name, field, value):
+    with pytest.raises(bf.InputError) as caught:
+        bf.registry.lookup(room, name)(**{field: value})
+    assert "received" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("x", [np.zeros(0), np.zeros((3, 0)), []], ids=str)
+def test_scaled_refuses_examples_without_features(x):
+    with pytest.raises(bf.InputError, match="example 0: Scaled needs arrays of numbers with features as last axis"):
+        bf.Scaled().fit([x])
+
+
+def test_a_ridge_that_overflows_is_refused():
+    x = RNG.normal(size=(20, 3))
+    with pytest.raises(bf.InputError, match=r"l2 must be 'auto' or a finite number >= 0 and <= 1e\+30"):
+        bf.MultiLabelCRF(l2=1e308, **FAST).fit(x, (x > 0).astype(int))
+    with pytest.raises(bf.InputError, match=r"l2 must be a finite number >= 0 and <= 1e\+30"):
+        bf.MarkovNetwork(l2=1e308).fit({"a": list("xyxy"), "b": list("xxyy")})

@@ -78,8 +78,8 @@ def _blocks(path: Path, keep: bool = False) -> list[list[list[str] | None]]:
                 out.append([])
             continue
         row = line.split("\t")
-        if line.startswith("#") or not row[0].isdigit():
-            if not line.startswith("#") and not row[0].replace("-", "").replace(".", "").isdigit():
+        if line.startswith("#") or not row[0].isdecimal():
+            if not line.startswith("#") and not row[0].replace("-", "").replace(".", "").isdecimal():
                 raise InputError(f"{path} line {number}: the first column is the number of the word, received {row[0]!r}.")
             out[-1].append([line] if keep else None)
             continue

@@ -23,6 +23,7 @@ from backfield.estimators.label_tree import LabelTree, strongest_pairs
 from backfield.learners import Learner
 from backfield.registry import Component, get
 from backfield.training.protocols import Evaluation, Gram
+from backfield.training.weights import MAX_RIDGE
 
 #: More labels than this are coupled by their most informative pairs only.
 ALL_PAIRS = 10
@@ -37,7 +38,7 @@ PARAMETERS: Table = {
     "decoder": (choice("max_marginal", "map"),),
     "learner": (instance("a spec such as 'lbfgs(max_iter=200)', or a part", str, Component),),
     "pairs": (choice("auto", "all", "tree", "none"), instance("a list of pairs", list, tuple, np.ndarray)),
-    "l2": (choice("auto"), real(0)),
+    "l2": (choice("auto"), real(0, MAX_RIDGE)),
 }
 
 

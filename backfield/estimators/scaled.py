@@ -95,7 +95,7 @@ def _rows(x: Any, number: int) -> Any:
         array = np.asarray(features)
     except ValueError as error:  # ragged lists
         raise InputError(f"example {number}: Scaled needs arrays of numbers, got ragged lists.") from error
-    if array.dtype.kind not in "biuf" or array.ndim < 2:
+    if array.dtype.kind not in "biuf" or array.ndim < 2 or array.shape[-1] == 0:
         got = f"{array.dtype} of shape {array.shape}"
         raise InputError(f"example {number}: Scaled needs arrays of numbers with features as last axis, received {got}.")
     return array.reshape(-1, array.shape[-1])

@@ -24,6 +24,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from backfield.constraints import is_one_of
 from backfield.errors import InputError
 from backfield.features.cache import Progress, transform_all
 from backfield.features.lazy import LazyArray
@@ -133,7 +134,7 @@ class LocalFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None)
     def _check(self) -> None:
         if self.n_axes not in (2, 3):
             raise InputError(f"n_axes is 2 (images) or 3 (volumes), received {self.n_axes!r}.")
-        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        unknown = [kind for kind in self.kinds if not is_one_of(kind, KINDS)]
         if unknown or not self.kinds or isinstance(self.kinds, str):
             raise InputError(f"kinds are some of {', '.join(KINDS)}, in a list; received {self.kinds!r}.")
         _check_positive("scales", self.scales, None)

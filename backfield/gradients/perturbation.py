@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.gradients.base import Gradient, LossFunction, Outcome, warn_unconverged, with_tables
 from backfield.graph import Potentials
@@ -37,8 +38,7 @@ class Perturbation(Gradient, name="perturbation"):
     through_engine: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.sides not in _STENCILS:
-            raise InputError(f"perturbation: sides must be 1, 2 or 4, received {self.sides!r}.")
+        check_choice("sides", self.sides, _STENCILS, "perturbation")
         if not (isinstance(self.multiplier, int | float) and 0 < self.multiplier < np.inf):
             raise InputError(f"perturbation: multiplier must be a positive number, received {self.multiplier!r}.")
 

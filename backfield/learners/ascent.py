@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, step_seed, whole
@@ -78,8 +79,7 @@ class Ascent(Learner, name="ascent"):
         number(self.name, "step_size", self.step_size, 0, open_=True)
         number(self.name, "closeness", self.closeness, 0, 1, open_=True)
         number(self.name, "tol", self.tol, 0)
-        if self.keep not in KEEP:
-            raise InputError(f"ascent: keep must be one of {', '.join(KEEP)}; received {self.keep!r}.")
+        check_choice("keep", self.keep, KEEP, self.name)
         check_name(self.name, self.projection)
 
     def needs(self) -> tuple[type, ...]:

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.indices import are_indices, are_pointers
 from backfield.learners._projection import Projection, check_name, projection_of
@@ -91,8 +92,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
         for key, least in (("epochs", 0), ("batch_size", 1), ("cache", 0), ("check_every", 1), ("patience", 1)):
             whole(self.name, key, getattr(self, key), least)
         number(self.name, "tol", self.tol, 0)
-        if self.sampling not in SAMPLINGS:
-            raise InputError(f"frank_wolfe: sampling must be one of {', '.join(SAMPLINGS)}; received {self.sampling!r}.")
+        check_choice("sampling", self.sampling, SAMPLINGS, self.name)
         check_name(self.name, self.projection)
 
     def needs(self) -> tuple[type, ...]:

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.data.sequences import mapped, select
 from backfield.errors import InputError
 from backfield.graph.labeling import as_labeling, one_hot
@@ -75,8 +76,7 @@ class SelfTraining(Composite, name="self_training"):
     def __post_init__(self) -> None:
         number(self.name, "kappa", self.kappa, 0, open_=True)
         whole(self.name, "n_samples", self.n_samples, 1)
-        if self.targets not in TARGETS:
-            raise InputError(f"self_training: targets must be one of {', '.join(TARGETS)}; received {self.targets!r}.")
+        check_choice("targets", self.targets, TARGETS, self.name)
         for spec in (self.learner, self.second or self.learner):
             part = get("learners", spec)
             if part.uses_oracles or isinstance(part, SelfTraining):

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.graph.labeling import Labeling
@@ -115,8 +116,7 @@ class FMeasure(Loss, name="f_measure"):
 
     def __post_init__(self) -> None:
         _check_temperature(self)
-        if self.threshold not in THRESHOLDS:
-            raise InputError(f"f_measure: threshold must be one of {', '.join(THRESHOLDS)}; received {self.threshold!r}.")
+        check_choice("threshold", self.threshold, THRESHOLDS, "f_measure")
         for key, least in (("n_samples", 1), ("seed", 0)):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,11 @@ def chain_solver_supports(solver: str, theta: Potentials) -> bool:
     return solver in ("auto", "viterbi") and _default("viterbi").supports(theta)
 
 
-def check_solver(solver: str) -> None:
+def check_solver(solver: Any) -> None:
     """Refuse what is no solver."""
-    if solver != "auto":
+    if not isinstance(solver, str):
+        get("map_solvers", solver)
+    elif solver != "auto":
         _part(solver)
 
 

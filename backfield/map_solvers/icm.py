@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.kernels.compile import exact_kernel
@@ -46,8 +47,7 @@ class Icm(MapSolver, name="icm"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InputError(f"icm: {key} must be an integer >= 0, received {value!r}.")
-        if self.init not in INITS:
-            raise InputError(f"icm: init must be one of {', '.join(INITS)}; received {self.init!r}.")
+        check_choice("init", self.init, INITS, "icm")
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best local maximum found."""

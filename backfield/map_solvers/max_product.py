@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.map_solvers import _messages
@@ -51,8 +52,7 @@ class MaxProduct(MapSolver, name="max_product"):
             raise InputError(f"max_product: tol must be a positive number, received {self.tol!r}.")
         if not (isinstance(self.damping, int | float) and 0 <= self.damping < 1):
             raise InputError(f"max_product: damping must be in [0, 1), received {self.damping!r}.")
-        if self.schedule not in SCHEDULES:
-            raise InputError(f"max_product: schedule must be one of {', '.join(SCHEDULES)}; received {self.schedule!r}.")
+        check_choice("schedule", self.schedule, SCHEDULES, "max_product")
 
     def solve(self, theta: Potentials) -> MapResult:
         """Return the best labels seen; ``optimal`` only on graphs without cycles."""

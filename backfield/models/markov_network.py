@@ -23,13 +23,14 @@ from backfield.models.structure import chow_liu, lasso
 from backfield.models.table_objectives import Pseudolikelihood, Rows
 from backfield.models.tying import Tying
 from backfield.registry import Component
+from backfield.training.weights import MAX_RIDGE
 
 #: What the parameters may be.
 PARAMETERS: Table = {
     "edges": (instance("'chow_liu', 'lasso' or a list of pairs of columns", str, list, tuple, set, np.ndarray),),
     "objective": (instance("a name", str),),
     "inference": (instance("a spec such as 'exact' or 'loopy_bp(n_iter=50)', or a part", str, Component),),
-    "l2": (real(0),),
+    "l2": (real(0, MAX_RIDGE),),
     "alpha": (real(0),),
     "asked": (real(0, 1),),
     "tied": (instance("a list of lists of columns or edges", list, tuple),),

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.kernels.compile import kernel
 from backfield.kernels.vector_math import vector_exp
@@ -132,8 +133,7 @@ class Mlp(Oracle, name="mlp"):
             check_parameter("mlp", "step", self.step, 0)
         check_parameter("mlp", "momentum", self.momentum, 0, 1)
         check_parameter("mlp", "init_scale", self.init_scale, 0)
-        if self.optimizer not in OPTIMIZERS:
-            raise InputError(f"mlp: optimizer must be one of {', '.join(OPTIMIZERS)}; received {self.optimizer!r}.")
+        check_choice("optimizer", self.optimizer, OPTIMIZERS, "mlp")
 
     def fit(self, task: OracleTask) -> MlpFunction:
         """Return the network after ``n_epochs`` more epochs."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.data.format import Format
 from backfield.data.kinds import ArrayFile, ImageArrays, ImageFolder
 from backfield.data.samples import GridSample
@@ -57,8 +58,7 @@ class Dense(Structure, name="dense"):
         if not isinstance(self.learn_scales, bool):
             raise InputError(f"learn_scales must be True or False, received {self.learn_scales!r}.")
         for name, choices in (("compatibility", COMPATIBILITIES), ("filter", FILTERS)):
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} must be one of {', '.join(choices)}, received {getattr(self, name)!r}.")
+            check_choice(name, getattr(self, name), choices)
 
     @property
     def specs(self) -> list[KernelSpec]:

@@ -151,7 +151,7 @@ def test_no_gradient_through_samples(strategy):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("perturbation(sides=3)", "sides must be 1, 2 or 4, received 3"),
+        ("perturbation(sides=3)", "sides must be one of 1, 2, 4; received 3"),
         ("perturbation(multiplier=0)", "multiplier must be a positive number, received 0"),
         ("implicit(system='dense')", "system must be 'matrix_free' or 'explicit', received 'dense'"),
         ("backpropagation(tol=0)", "tol must be a positive number, received 0"),

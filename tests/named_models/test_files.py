@@ -118,6 +118,7 @@ def test_xmlbif_has_the_variable_fastest(tmp_path):
     [
         ("network unknown", "graph unknown", 1, "starts with 'network'"),
         ("[ 2 ] { no, yes }", "[ 3 ] { no, yes }", 6, "announces 3 states and lists 2"),
+        ("[ 2 ] { no, yes }", "[ \u00b2 ] { no, yes }", 6, "announces \u00b2 states and lists 2"),
         ("[ 2 ] { no, yes }", "[ 0 ] { }", 6, "0 states; 1 to"),
         ("[ 2 ] { no, yes }", "[ 2 ] { no, no }", 6, "lists the state 'no' twice"),
         ("type discrete [ 2 ] { no, yes };", "", 5, "'rain' has no states"),

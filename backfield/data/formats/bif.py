@@ -157,7 +157,7 @@ class _Reader:
         self._next("{")
         states = self._list("a state", "}")
         self._next(";")
-        if not count.isdigit() or len(count) > 9 or int(count) != len(states):
+        if not count.isdecimal() or len(count) > 9 or int(count) != len(states):
             raise self.error(f"variable {name!r} announces {count[:20]} states and lists {len(states)}.")
         if len(set(states)) < len(states):
             twice = next(state for state in states if states.count(state) > 1)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
@@ -63,10 +64,8 @@ class MeanField(IterativeInference, name="mean_field"):
 
     def __post_init__(self) -> None:
         check_iterations(self)
-        if self.schedule not in SCHEDULES:
-            raise InputError(f"schedule must be one of {', '.join(SCHEDULES)}; received {self.schedule!r}.")
-        if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}; received {self.family!r}.")
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("family", self.family, FAMILIES)
 
     def supports(self, theta: Potentials) -> bool:
         """Whether theta holds tables, or kernel groups, beside which factors are written out."""

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Restriction
@@ -60,10 +61,8 @@ class MessagePassing(IterativeInference):
 
     def __post_init__(self) -> None:
         check_iterations(self)
-        if self.schedule not in schedules.SCHEDULES:
-            raise InputError(f"schedule must be one of {', '.join(schedules.SCHEDULES)}; received {self.schedule!r}.")
-        if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}; received {self.family!r}.")
+        check_choice("schedule", self.schedule, schedules.SCHEDULES)
+        check_choice("family", self.family, FAMILIES)
 
     def counting_numbers(self, graph: Graph) -> np.ndarray:
         """Return rho (F,)."""

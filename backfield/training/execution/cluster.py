@@ -371,7 +371,7 @@ def _local(text: str) -> Cluster:
     import distributed
 
     count = text.removeprefix("local:")
-    if not count.isdigit() or int(count) < 1:
+    if not count.isdecimal() or int(count) < 1:
         raise InputError(f"local:N takes a number of processes >= 1, received {text!r}.")
     options = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     options |= {"n_workers": int(count), "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
