@@ -54,9 +54,11 @@ def processor_time(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", time.process_time)
 
 
-# A shell starts background jobs with SIGINT ignored, and children inherit it: tests that interrupt one would wait for ever.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and children inherit both: tests that send them
+# would wait for ever.
+for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (getattr(signal, "SIGHUP", None), signal.SIG_DFL)):
+    if _signal is not None and signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
 
 # How long drawing an example takes is no property of what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

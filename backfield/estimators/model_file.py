@@ -188,6 +188,8 @@ def _state(structure: Structure, text: dict[str, Any], tensors: dict[str, np.nda
             prefix = f"{kind}.{number}."
             arrays = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
             layout.add(kind, _energy(spec, extra, arrays, modules[kind], n_outputs), n_features, n_outputs, intercept)
+    if not layout.unary:
+        raise InputError("the file is damaged: variables have no energies.")
     for energy in structure.kernel_energies():
         layout.add("kernels", energy, 0, len(text["classes"]), False)
     weights = finite("weights", tensors["weights"])

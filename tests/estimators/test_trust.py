@@ -108,6 +108,13 @@ def test_texts_of_wrong_types_and_sizes(tmp_path, change):
     refused(forge(path, text=lambda text: text.update(change)), str(path))
 
 
+def test_a_file_without_energies_of_variables(tmp_path):
+    path = chain_file(tmp_path / "m.bf")
+    empty = {"layout": {"unary": [], "factors": []}}
+    forge(path, lambda text: text.update(empty), lambda tensors: tensors.update(weights=np.zeros(0)))
+    refused(path, "variables have no energies")
+
+
 @pytest.mark.parametrize(
     "params",
     [{"inference": 3}, {"dtype": "int8"}, {"dtype": []}, {"n_jobs": "x"}, {"decoder": None}, {"a\nb": 1}, {"structure": 3}],

@@ -127,6 +127,7 @@ async function open(number, place) {
     const file = list.fileOf(number), same = file === list.fileOf(page.image);
     page.image = number;
     page.version = 0;
+    delete document.documentElement.dataset.version;
     page.revision = 0;
     page.loaded = false;
     page.marker = null;
@@ -188,11 +189,13 @@ async function watch() {
 }
 
 async function takeLayers({ header, planes }) {
+  const image = page.image;
   if (planes.length) {
     page.picture.put(header.box, planes);
     page.version = header.version;
     view.redraw();
     requestAnimationFrame(() => {
+      if (page.image !== image) return;
       document.documentElement.dataset.version = header.version;
       document.documentElement.dataset.seen = String(performance.now());
     });

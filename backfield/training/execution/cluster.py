@@ -350,7 +350,7 @@ def open_cluster(cluster: Any) -> Cluster:
     return Cluster(client, client.close)
 
 
-def when_started(start: Callable[[], Any], attempts: int = 3) -> Any:
+def when_started(start: Callable[[], Any], attempts: int = 5) -> Any:
     """Return what Dask starts: it asserts that its thread runs within 10 s, which a paused or crowded machine may miss."""
     for _ in range(attempts - 1):
         try:
