@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import backfield as bf
 from backfield.constraints import check, choice, exactly, flag, numbers, optional, path, precision, real, shown, whole
@@ -163,10 +164,12 @@ def test_choices_of_parts_refuse_what_cannot_be_looked_up(room, name, field, val
     assert "received" in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("x", [np.zeros(0), np.zeros((3, 0)), []], ids=str)
+@pytest.mark.parametrize("x", [np.zeros(0), np.zeros((3, 0)), np.zeros((0, 2)), [], csr_matrix((0, 2))], ids=str)
 def test_scaled_refuses_examples_without_features(x):
-    with pytest.raises(bf.InputError, match="example 0: Scaled needs arrays of numbers with features as last axis"):
-        bf.Scaled().fit([x])
+    fitted = bf.Scaled().fit([np.eye(2)])
+    for call in (bf.Scaled().fit, fitted.transform):
+        with pytest.raises(bf.InputError, match=r"example 0: Scaled needs .* features.*received"):
+            call([x])
 
 
 def test_a_ridge_that_overflows_is_refused():

@@ -90,12 +90,14 @@ def _rows(x: Any, number: int) -> Any:
     """Return the (N, F) features of an example."""
     features = x.node_features if isinstance(x, Sample) else x.features if isinstance(x, GridSample) else x
     if issparse(features):
+        if 0 in features.shape:
+            raise InputError(f"example {number}: Scaled needs rows with features, received shape {features.shape}.")
         return features.tocsr()
     try:
         array = np.asarray(features)
     except ValueError as error:  # ragged lists
         raise InputError(f"example {number}: Scaled needs arrays of numbers, got ragged lists.") from error
-    if array.dtype.kind not in "biuf" or array.ndim < 2 or array.shape[-1] == 0:
+    if array.dtype.kind not in "biuf" or array.ndim < 2 or 0 in array.shape:
         got = f"{array.dtype} of shape {array.shape}"
         raise InputError(f"example {number}: Scaled needs arrays of numbers with features as last axis, received {got}.")
     return array.reshape(-1, array.shape[-1])
