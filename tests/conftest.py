@@ -55,7 +55,7 @@ def processor_time(monkeypatch):
 
 
 # A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and children inherit both: tests that send them
-# would wait for ever.
+# would wait forever.
 for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (getattr(signal, "SIGHUP", None), signal.SIG_DFL)):
     if _signal is not None and signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)

@@ -1,10 +1,16 @@
 """A folder of small pictures, and the server on it."""
 
 import contextlib
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
+
+from backfield.labelling.strokes import HIDDEN, Stroke
 
 Image = pytest.importorskip("PIL.Image", reason="labelling needs pillow (extra label)")
 SHAPE = (72, 90)
@@ -89,3 +95,36 @@ def serving(folder):
 def served(folder):
     with serving(folder) as made:
         yield made
+
+
+PAINTER = """
+import sys
+from backfield.labelling import Session
+session, images = Session(sys.argv[1], ["ground", "disc"]), int(sys.argv[2])
+print("ready", flush=True)
+for k in range(100000):
+    session.paint(k % images, {"kind": "brush", "label": k % 2, "size": 3, "points": [[2 + k % 80, 2 + k % 60]]})
+    print(k, flush=True)
+"""
+
+
+def kill_while_painting(folder, seconds, n_images=3):
+    """Kill -9 a process that paints; return how many strokes it had acknowledged."""
+    command = [sys.executable, "-c", PAINTER, str(folder), str(n_images)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    acknowledged = process.stdout.read().splitlines()
+    process.wait()
+    return len(acknowledged)
+
+
+def replayed(count, n_images=3):
+    """What the maps hold after so many strokes."""
+    maps = [np.full(SHAPE, HIDDEN, np.uint8) for _ in range(n_images)]
+    for k in range(count):
+        content = {"kind": "brush", "label": k % 2, "size": 3, "points": [[2 + k % 80, 2 + k % 60]]}
+        box, after = Stroke.parse(content, 2).change(maps[k % n_images])
+        maps[k % n_images][box.slices] = after
+    return maps

@@ -4,9 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +13,7 @@ from backfield.data.formats import read_image_folder
 from backfield.errors import InputError
 from backfield.labelling import Session, learn
 from backfield.labelling.strokes import HIDDEN, Stroke
-from tests.labelling.conftest import DISC, GROUND, SHAPE, Image, write_folder
+from tests.labelling.conftest import DISC, GROUND, SHAPE, Image, kill_while_painting, replayed, write_folder
 
 
 @pytest.fixture
@@ -195,38 +192,6 @@ def test_a_damaged_image_is_named_and_the_others_open(folder):
     session.close()
     with pytest.warns(UserWarning, match=r"disc-1\.png"):
         learn(folder)
-
-
-PAINTER = """
-import sys
-from backfield.labelling import Session
-session = Session(sys.argv[1], ["ground", "disc"])
-print("ready", flush=True)
-for k in range(100000):
-    session.paint(k % 3, {"kind": "brush", "label": k % 2, "size": 3, "points": [[2 + k % 80, 2 + k % 60]]})
-    print(k, flush=True)
-"""
-
-
-def kill_while_painting(folder, seconds):
-    """Kill -9 a process that paints; return how many strokes it had acknowledged."""
-    process = subprocess.Popen([sys.executable, "-c", PAINTER, str(folder)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    acknowledged = process.stdout.read().splitlines()
-    process.wait()
-    return len(acknowledged)
-
-
-def replayed(count, n_labels=2):
-    """What the maps hold after so many strokes."""
-    maps = [np.full(SHAPE, HIDDEN, np.uint8) for _ in range(3)]
-    for k in range(count):
-        content = {"kind": "brush", "label": k % 2, "size": 3, "points": [[2 + k % 80, 2 + k % 60]]}
-        box, after = Stroke.parse(content, n_labels).change(maps[k % 3])
-        maps[k % 3][box.slices] = after
-    return maps
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no kill -9")

@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 import time
 import zlib
 
@@ -14,10 +12,19 @@ import backfield as bf
 from backfield.cli.app import run
 from backfield.data.formats.stacks import Stack, read_mask
 from backfield.labelling import Session, learn
-from backfield.labelling.strokes import HIDDEN, Stroke
+from backfield.labelling.strokes import HIDDEN
 from backfield.labelling.thinking import Thinker
 from backfield.structures.reading import read_data
-from tests.labelling.conftest import DISC, GROUND, SHAPE, ball, write_folder, write_volumes
+from tests.labelling.conftest import (
+    DISC,
+    GROUND,
+    SHAPE,
+    ball,
+    kill_while_painting,
+    replayed,
+    write_folder,
+    write_volumes,
+)
 from tests.labelling.test_server import httpx, layers, planes, wait_for_export
 
 tifffile = pytest.importorskip("tifffile", reason="needs the extra volumes")
@@ -233,41 +240,16 @@ def test_layers_of_a_slice_and_an_export_that_predict_repeats(client, served, tm
     assert (bf.load(tmp_path / "again.bf").weights_ == bf.load(folder / "model.bf").weights_).all()
 
 
-PAINTER = """
-import sys
-from backfield.labelling import Session
-session = Session(sys.argv[1], ["ground", "disc"])
-print("ready", flush=True)
-for k in range(100000):
-    session.paint(k % 4, {"kind": "brush", "label": k % 2, "size": 3, "points": [[2 + k % 80, 2 + k % 60]]})
-    print(k, flush=True)
-"""
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no kill -9")
 def test_kill_9_loses_no_acknowledged_stroke(tmp_path):
     for trial in range(3):
         folder = write_volumes(tmp_path / str(trial))
-        process = subprocess.Popen([sys.executable, "-c", PAINTER, str(folder)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(random.Random(trial).uniform(0.01, 0.25))
-        process.send_signal(signal.SIGKILL)
-        count = len(process.stdout.read().splitlines())
-        process.wait()
+        count = kill_while_painting(folder, random.Random(trial).uniform(0.01, 0.25), 4)
         session = Session(folder)
         found = [session.canvas(k).labels for k in range(4)]
         on_disk(session)
         session.close()
         # The stroke after the last acknowledged one may be there or not.
-        candidates = [replayed(count), replayed(count + 1)]
+        candidates = [replayed(count, 4), replayed(count + 1, 4)]
         assert any(all((a == b).all() for a, b in zip(found, each, strict=True)) for each in candidates)
         assert not [path for path in (folder / "masks").rglob(".*") if path.name != ".zarray"]
-
-
-def replayed(count):
-    maps = [np.full(SHAPE, HIDDEN, np.uint8) for _ in range(4)]
-    for k in range(count):
-        content = {"kind": "brush", "label": k % 2, "size": 3, "points": [[2 + k % 80, 2 + k % 60]]}
-        box, after = Stroke.parse(content, 2).change(maps[k % 4])
-        maps[k % 4][box.slices] = after
-    return maps
