@@ -35,7 +35,7 @@ bench: .venv/.installed
 	$(BIN)/backfield bench
 
 defaults-study: .venv/.installed
-	$(BIN)/python -m backfield_benchmarks.defaults_study --out docs/results/studies
+	$(BIN)/python -m backfield_benchmarks.defaults_study
 
 docs: .venv/.installed
 	$(BIN)/mkdocs build --strict

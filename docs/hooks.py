@@ -288,8 +288,7 @@ def studies_page() -> str:
     for path in sorted(RESULTS.glob("studies/*.json")):
         found = json.loads(path.read_text())
         rows = found["rows"] if "rows" in found else [{"cell": name} | row for name, row in found["cells"].items()]
-        command = found.get("command") or found["settings"]["command"]
-        lines += [f"## {path.stem}", "", f"`{command}`", "", table(rows), ""]
+        lines += [f"## {path.stem}", "", f"`{found['command']}`", "", table(rows), ""]
     return "\n".join(lines)
 
 

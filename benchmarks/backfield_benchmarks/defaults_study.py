@@ -3,15 +3,14 @@
 For each data set: logistic regression (C = 1) and LightGBM on the features of single variables, the default estimator, the
 default on top of LightGBM, and the best of a grid of 12 settings, chosen on a quarter of the training examples. Bars: the
 default is at most .2 points of accuracy below logistic regression, at most .5 below the best of the grid, and its ECE is
-under .04 or under that of logistic regression.
+under .04 or under that of logistic regression. Each row is saved when it is done, and a study that is started again goes on.
 """
 
 import argparse
 import itertools
-import json
 import time
 import warnings
-from pathlib import Path
+from functools import cache, partial
 
 import numpy as np
 from sklearn.feature_extraction import DictVectorizer
@@ -20,9 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 import backfield as bf
-from backfield_benchmarks.study_tasks import TASKS, available
+from backfield_benchmarks.cells import Cells
+from backfield_benchmarks.study_tasks import TAGGING, TASKS, available
 
+MODULE = "backfield_benchmarks.defaults_study"
 MODELS = ("logistic regression", "LightGBM", "default", "default on LightGBM", "best of 12")
+NUMBERS = ("accuracy", "log_loss", "ece", "seconds")
 
 
 def rows_of(X, vectorizer=None):
@@ -119,30 +121,25 @@ def measure(name, model, task, seed):
     }  # fmt: skip
 
 
-def run(names, models, seeds, small, out):
+def run(cells, names, models, seeds, small):
+    """Return the rows, computed where they are not saved yet."""
     table = []
-    warnings.simplefilter("ignore")
     for name in names:
         for seed in range(seeds):
-            task = TASKS[name](seed, small)
+            task = cache(partial(TASKS[name], seed, small))
             for model in models:
-                if "LightGBM" in model and isinstance(task.train[0][0], list):
+                if "LightGBM" in model and name in TAGGING:
                     continue  # tens of thousands of sparse columns
-                table.append(measure(name, model, task, seed))
-                row = table[-1]
-                print(f"{name:20s} {model:20s} {seed} " + " ".join(
-                    f"{key} {row[key]:.4f}" for key in ("accuracy", "log_loss", "ece", "seconds")), flush=True)  # fmt: skip
-        if out:
-            write(table, out, small)
+                cell = f"{name}, {model}, seed {seed}"
+                table.append(cells.get(cell, lambda m=model, s=seed, n=name, t=task: measure(n, m, t(), s)))
     return table
 
 
 def means(table):
     """Return (data, model) -> mean over seeds."""
     keys = dict.fromkeys((row["data"], row["model"]) for row in table)
-    numbers = ("accuracy", "log_loss", "ece", "seconds")
     return {
-        key: {n: float(np.mean([row[n] for row in table if (row["data"], row["model"]) == key])) for n in numbers}
+        key: {n: float(np.mean([row[n] for row in table if (row["data"], row["model"]) == key])) for n in NUMBERS}
         for key in keys
     }
 
@@ -163,40 +160,23 @@ def verdicts(found):
     return out
 
 
-def write(table, out, small):
-    """Write the table as JSON and as a page."""
-    found, folder = means(table), Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    seeds = len({row["seed"] for row in table})
-    command = "python -m backfield_benchmarks.defaults_study" + " --small" * small
-    settings = {"size": "small" if small else "full", "seeds": seeds, "command": command}
-    (folder / "defaults.json").write_text(json.dumps({"settings": settings, "rows": table}, indent=1) + "\n", "utf-8")
-    lines = [
-        "# Do the defaults win?\n",
-        f"`{command} --seeds {seeds}`: means over {seeds} seeds; seconds are processor time of fit and prediction, for the "
-        "grid of its 13 fits.\n",
-        "| data | model | accuracy | log loss | ECE | seconds |", "|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for (data, model), row in found.items():
-        lines.append(
-            f"| {data} | {model} | {row['accuracy']:.4f} | {row['log_loss']:.4f} | {row['ece']:.3f} | {row['seconds']:.1f} |"
-        )
-    lines += ["", "| data | the default's bars |", "|---|---|"]
-    lines += [f"| {data} | {verdict} |" for data, verdict in verdicts(found).items()]
-    (folder / "defaults.md").write_text("\n".join(lines) + "\n", "utf-8")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(TASKS), help="some of the data sets")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="a few examples of each")
-    parser.add_argument("--out", help="folder for defaults.json and defaults.md")
+    parser.add_argument("--out", help="a name in docs/results/studies, or a JSON file (default: defaults or defaults-small)")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    small = " --small" * options.small
+    cells = Cells(options.out or "defaults" + "-small" * options.small, f"python -m {MODULE}{small}")
     names = [name for name in options.only or TASKS if available(name)]
-    table = run(names, options.models, options.seeds, options.small, options.out)
-    for data, verdict in verdicts(means(table)).items():
+    found = means(run(cells, names, options.models, options.seeds, options.small))
+    print("| data | model | accuracy | log loss | ECE | seconds |\n|---|---|---|---|---|---|")
+    for (data, model), row in found.items():
+        print(f"| {data} | {model} | " + " | ".join(f"{row[key]:.4g}" for key in NUMBERS) + " |")
+    for data, verdict in verdicts(found).items():
         print(f"{data}: {verdict}")
 
 

@@ -185,6 +185,8 @@ TASKS = {
     "MSRC-21": msrc,
     "ISBI membranes": membranes,
 }
+#: Those whose features are names.
+TAGGING = ("CoNLL-2000", "WNUT-17")
 _PLACES = {"letters": "ocr_letters", "OCR words": "ocr_letters", "CoNLL-2000": "conll2000", "WNUT-17": "wnut17"}
 _PLACES |= {"horses": "weizmann_horses", "backgrounds": "stanford_background", "MSRC-21": "msrc21"}
 _PLACES |= {"ISBI membranes": "isbi2012_membrane"}
