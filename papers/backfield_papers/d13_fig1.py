@@ -18,11 +18,11 @@ COLOURS = {"likelihood": "C0", "univariate logistic": "C3", "clique logistic": "
 def run(context: Context) -> Outcome:
     """Fit each loss to data of each distribution, size and shift."""
     count, sizes, shifts = (2, [100], [0, 2]) if context.quick else (32, [10, 32, 100, 316, 1000], [0, 1, 2, 3, 5])
+    tasks = {f"distribution {number + 1} of {count}": (number, sizes, shifts) for number in range(count)}
     found: dict[tuple[int, int, str], list[float]] = {}
-    for number in range(count):
-        context.progress(f"distribution {number + 1} of {count}")
-        for key, value in _errors(number, sizes, shifts).items():
-            found.setdefault(key, []).append(value)
+    for errors in context.cells(tasks, _errors).values():
+        for shift, size, name, value in errors:
+            found.setdefault((shift, size, name), []).append(value)
     rows = [_row(key, values) for key, values in found.items()]
     rows += _claims(found, max(sizes), shifts)
     chosen = settings(length=LENGTH, distributions=count, n_data=sizes, shifts=shifts, n_test=N_TEST)
@@ -30,19 +30,19 @@ def run(context: Context) -> Outcome:
     return Outcome(chosen, rows, {"d13-fig1.png": lambda path: _draw(path, found, sizes, shifts)})
 
 
-def _errors(number: int, sizes: list[int], shifts: list[int]) -> dict[tuple[int, int, str], float]:
-    """Return the test errors of one distribution by (shift, size, loss)."""
+def _errors(number: int, sizes: list[int], shifts: list[int]) -> list[tuple[int, int, str, float]]:
+    """Return the test errors of one distribution: shift, size, loss, error."""
     rng = np.random.default_rng([SEED, number])
     truth = random_truth(LENGTH, rng)
     test, data = sample(truth, N_TEST, rng), sample(truth, max(sizes), rng)
-    found = {}
+    found = []
     for shift in shifts:
         for size in sizes:
             moved = data.shifted(shift)
             model = ChainModel(moved.y[:size])
             for name, loss in LOSSES.items():
-                found[shift, size, name] = error(truth, model.fit(moved.x[:size], loss), test, shift)
-            found[shift, size, "truth"] = error(truth, None, test, shift)
+                found.append((shift, size, name, error(truth, model.fit(moved.x[:size], loss), test, shift)))
+            found.append((shift, size, "truth", error(truth, None, test, shift)))
     return found
 
 
