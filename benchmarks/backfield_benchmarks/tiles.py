@@ -4,17 +4,17 @@
     python -m backfield_benchmarks.tiles --size 3000 --folder DIR
 
 Makes a zarr image of noisy discs, learns from a corner of it, and predicts labels of all of it to another zarr array: 15
-features of each pixel, computed for each tile, and truncated TRW. Prints, for each number of workers, seconds and peaks of
-resident memory (each worker's own peak, and the largest sum over all processes, sampled ten times a second), then the speed
-of two workers over one, and whether a window of the result has the bits that the window has without tiles. Bars: 1 GiB for a
-worker, 2 GiB for all, 1.7 times as fast.
+features of each pixel, computed for each tile, and truncated TRW. Prints and saves, for each number of workers, seconds and
+peaks of resident memory (each worker's own peak, and the largest sum over all processes, sampled ten times a second), then
+the speed of two workers over one, and whether a window of the result has the bits that the window has without tiles. Bars:
+1 GiB for a worker, 2 GiB for all, 1.7 times as fast.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -25,6 +25,7 @@ import numpy as np
 
 import backfield as bf
 from backfield.features import LocalFeatures
+from backfield_benchmarks.cells import Cells
 
 CHUNK = 1000
 FEATURES = LocalFeatures(scales=(1.0, 2.0), kinds=("intensity", "gaussian", "gradient"))
@@ -119,11 +120,7 @@ def run(crf: bf.GridCRF, lazy: Any, tile: int, workers: int, out: Path) -> dict[
         crf.predict(lazy, tile=tile, cluster=client, out=out)
         seconds = time.perf_counter() - start
     pixels = lazy.shape[0] * lazy.shape[1]
-    return {
-        "case": f"{workers} workers",
-        "seconds": round(seconds, 2),
-        "ns_per_pixel": round(1e9 * seconds / pixels, 1),
-    } | memory.row()
+    return {"seconds": round(seconds, 2), "ns_per_pixel": round(1e9 * seconds / pixels, 1)} | memory.row()
 
 
 def same_bits(crf: bf.GridCRF, lazy: Any, found: Any, tile: int) -> bool:
@@ -141,24 +138,27 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=20_000, help="side of the image in pixels")
     parser.add_argument("--tile", type=int, default=1000)
     parser.add_argument("--folder", type=Path, help="where the arrays go (default: a temporary folder)")
+    parser.add_argument("--out", default="tiles", help="a name in docs/results/studies, or a JSON file")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=args.folder))
+    cells = Cells(args.out, " ".join(["python -m backfield_benchmarks.tiles", *sys.argv[1:]]))
+    cells.rows = {}  # all rows are of one run
     try:
         image = make_image(folder / "image.zarr", args.size)
         crf, lazy = learn(image), FEATURES.over(image)
-        case = {"case": "image", "shape": list(image.shape), "features": lazy.shape[-1], "tile": args.tile}
-        print(json.dumps(case | {"inference": INFERENCE}), flush=True)
-        rows = []
+        shape = "x".join(map(str, image.shape))
+        cells.get("image", lambda: {"shape": shape, "features": lazy.shape[-1], "tile": args.tile, "inference": INFERENCE})
+        seconds = []
         for workers in (1, 2):
             out = folder / f"labels{workers}.zarr"
-            rows.append(run(crf, lazy, args.tile, workers, out))
-            print(json.dumps(rows[-1]), flush=True)
+            row = cells.get(f"{workers} workers", lambda n=workers, o=out: run(crf, lazy, args.tile, n, o))
+            seconds.append(row["seconds"])
         import zarr
 
         one, two = (zarr.open_array(str(folder / f"labels{k}.zarr"), mode="r") for k in (1, 2))
-        print(json.dumps({"case": "speed-up", "two_over_one": round(rows[0]["seconds"] / rows[1]["seconds"], 2)}))
+        cells.get("speed-up", lambda: {"two_over_one": round(seconds[0] / seconds[1], 2)})
         equal = all(np.array_equal(one[k : k + CHUNK], two[k : k + CHUNK]) for k in range(0, args.size, CHUNK))
-        print(json.dumps({"case": "bits", "workers_agree": equal, "as_one_image": same_bits(crf, lazy, two, args.tile)}))
+        cells.get("bits", lambda: {"workers_agree": equal, "as_one_image": same_bits(crf, lazy, two, args.tile)})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
