@@ -9,6 +9,7 @@ become MathML, which browsers draw without a script.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -22,6 +23,7 @@ from mkdocs.structure.files import File
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
+BENCHMARKS = DOCS.parent / "benchmarks" / "backfield_benchmarks"
 #: Rows of a table that are shown at once; more are folded away.
 MANY = 120
 #: Figures of papers that are drawn by the experiment of a table.
@@ -288,8 +290,16 @@ def studies_page() -> str:
     for path in sorted(RESULTS.glob("studies/*.json")):
         found = json.loads(path.read_text())
         rows = found["rows"] if "rows" in found else [{"cell": name} | row for name, row in found["cells"].items()]
-        lines += [f"## {path.stem}", "", f"`{found['command']}`", "", table(rows), ""]
+        lines += [f"## {path.stem}", "", about(found["command"]), "", f"`{found['command']}`", "", table(rows), ""]
     return "\n".join(lines)
+
+
+def about(command: str) -> str:
+    """Return what the module that a command runs says about itself, without how to call it."""
+    module = re.search(r"backfield_benchmarks\.(\w+)", command)
+    assert module is not None, f"{command!r} runs no study"
+    text = ast.get_docstring(ast.parse((BENCHMARKS / f"{module[1]}.py").read_text())) or ""
+    return "\n\n".join(part for part in text.split("\n\n") if not part.startswith("    "))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

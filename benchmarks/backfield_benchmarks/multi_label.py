@@ -1,6 +1,7 @@
 """MultiLabelCRF beside ClassifierChain and one logistic regression per label.
 
-``python -m backfield_benchmarks.multi_label``
+    python -m backfield_benchmarks.multi_label
+
 Three sets: scikit-learn's generator; labels drawn from a field with strong couplings; digits (8 x 8 pixels of scikit-learn's
 ``load_digits``) whose labels are the seven segments of a display. Half of the rows is learned from, half is scored; all
 models see standardised features, and C = 1.
