@@ -1,9 +1,9 @@
 """Images -> features of pixels, of edges, of superpixels; tokens -> named features; kept on disk by content."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfield.features.superpixels import superpixels as superpixels  # now: its module has the same name
+from backfield.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from backfield.features.boxes import box_labels as box_labels
@@ -33,42 +33,33 @@ if TYPE_CHECKING:
     from backfield.features.tokens import word_shape as word_shape
 
 #: Where each name lives. Most are transformers of scikit-learn, which chains of words and named models do without.
-_HOMES = {
-    "backfield.features.boxes": ("box_labels", "box_of"),
-    "backfield.features.cache": ("FeatureCache", "LazyFeatures"),
-    "backfield.features.edges": ("EdgeFeatures",),
-    "backfield.features.filters": ("FilterBank",),
-    "backfield.features.image": (
-        "PixelFeatures",
-        "as_rgb",
-        "enlarge",
-        "histogram_of_gradients",
-        "sinusoidal_expansion",
-        "subsample",
-    ),
-    "backfield.features.lazy": ("LazyArray",),
-    "backfield.features.local": ("LocalFeatures",),
-    "backfield.features.named": ("hashed",),
-    "backfield.features.superpixels": ("majority_labels", "paint", "region_edges", "region_features"),
-    "backfield.features.tokens": (
-        "Templates",
-        "joined",
-        "window_features",
-        "window_template",
-        "word_features",
-        "word_shape",
-    ),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = ["superpixels", *_HOME]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'backfield.features' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "backfield.features.boxes": ("box_labels", "box_of"),
+        "backfield.features.cache": ("FeatureCache", "LazyFeatures"),
+        "backfield.features.edges": ("EdgeFeatures",),
+        "backfield.features.filters": ("FilterBank",),
+        "backfield.features.image": (
+            "PixelFeatures",
+            "as_rgb",
+            "enlarge",
+            "histogram_of_gradients",
+            "sinusoidal_expansion",
+            "subsample",
+        ),
+        "backfield.features.lazy": ("LazyArray",),
+        "backfield.features.local": ("LocalFeatures",),
+        "backfield.features.named": ("hashed",),
+        "backfield.features.superpixels": ("majority_labels", "paint", "region_edges", "region_features"),
+        "backfield.features.tokens": (
+            "Templates",
+            "joined",
+            "window_features",
+            "window_template",
+            "word_features",
+            "word_shape",
+        ),
+    },
+)
+__all__ += ["superpixels"]

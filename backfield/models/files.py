@@ -9,9 +9,12 @@ import numpy as np
 
 from backfield.constraints import check
 from backfield.constraints import path as file_path
-from backfield.data.formats import read_bif, read_fg, read_uai, read_xmlbif, write_bif, write_fg, write_uai, write_xmlbif
 from backfield.data.formats._text import read_bytes
+from backfield.data.formats.bif import read_bif, write_bif
+from backfield.data.formats.libdai import read_fg, write_fg
 from backfield.data.formats.named_tables import NamedTables
+from backfield.data.formats.uai import read_uai, write_uai
+from backfield.data.formats.xmlbif import read_xmlbif, write_xmlbif
 from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.models.build import assemble, bayes_tables
