@@ -6,7 +6,7 @@
 The classifier is boosted trees on local features of each slice, fitted to pixels that its seed draws. The fields learn from
 its log-odds out of fold (three volumes of five slices) through the truncated inference that they predict with; a field has a
 few dozen weights, and the middle quarter of each slice is enough to learn them.
-Which neighbours the fields have in a slice is chosen by the log loss with seed 0 on slices 10-14 after learning from 0-9; the
+Neighbours within a slice are chosen by the log loss with seed 0 on slices 10-14 after learning from 0-9; the
 3-D field has the voxel below as well. The test slices are seen by the chosen fields alone. Cells are saved in
 docs/results/studies/isbi.json, and a run that was interrupted goes on.
 """
@@ -39,7 +39,7 @@ DIAGONAL = [(0, 1, 1), (0, 1, -1)]
 FAR = [(0, 0, 4), (0, 4, 0), (0, 3, 3), (0, 3, -3)]
 #: Neighbours within a slice.
 FLAT = {"4 neighbours": NEAR, "8 neighbours": NEAR + DIAGONAL, "8 near, 8 far": NEAR + DIAGONAL + FAR}
-#: The neighbour in the next slice. Nine of them, four pixels apart, took more than 17 minutes for one fit: not tried further.
+#: The neighbour in the next slice. A fit with nine, four pixels apart, was given up after 17 minutes.
 BELOW = [(1, 0, 0)]
 
 
