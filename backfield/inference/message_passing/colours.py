@@ -16,14 +16,14 @@ Cost per message about that of ``lattice``.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from backfield.graph import Graph, Potentials
+from backfield.graph import Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.message_passing.engine import MessageEngine
+from backfield.inference.message_passing.odds_adjoint import OddsAdjoint
 from backfield.inference.planes import planes
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import inlined, kernel
@@ -96,9 +96,9 @@ class ColoursEngine(MessageEngine):
         _edge_ratios(self.planes.lattice.edges, self.planes.place, self.logs(state).reshape(len(state), -1), out)
         return out.reshape(-1)
 
-    def adjoint(self) -> ColoursAdjoint:
+    def adjoint(self) -> OddsAdjoint:
         """Return a collector in the layout of the kernels."""
-        return ColoursAdjoint(self)
+        return OddsAdjoint(self.theta, self.u, self.tables, self._scatter)
 
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
@@ -109,7 +109,7 @@ class ColoursEngine(MessageEngine):
         self._undo(states[:-1], states[1:], d_state, d_theta)
 
     def _undo(self, before: np.ndarray, after: np.ndarray, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        assert isinstance(d_theta, ColoursAdjoint)
+        assert isinstance(d_theta, OddsAdjoint)
         at = self.planes
         args = self.lags_back, at.first, at.last, at.order, at.to, at.shift, at.updated, self.u, self.tables
         _unwind(self.group, self.power, *args, before, after, d_state, d_theta.u, d_theta.tables)
@@ -139,7 +139,7 @@ class ColoursEngine(MessageEngine):
 
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Add the adjoints that ``d_mu`` causes."""
-        assert isinstance(d_theta, ColoursAdjoint)
+        assert isinstance(d_theta, OddsAdjoint)
         at, factors = self.planes, bool(d_mu.factors_flat.size)
         mu = self.marginals(state, factors)
         d_odds = np.zeros(self.u.size, self.u.dtype)
@@ -155,38 +155,10 @@ class ColoursEngine(MessageEngine):
         tables = self.theta.unary, self.theta.factors, mu.unary, mu.factors
         return _log_partition(self.planes.lattice.edges, self.power, *tables)
 
-
-class ColoursAdjoint(Adjoint):
-    """Adjoints of log F per variable, and of theta_c / rho at (0,1), (1,1), (1,0) per edge; (0,0) is minus the sum."""
-
-    def __init__(self, engine: ColoursEngine) -> None:
-        self.engine, self.parameters = engine, {}
-        self.u = np.zeros_like(engine.u)
-        self.tables = np.zeros_like(engine.tables)
-
-    # What is added to theta itself comes from factor marginals and log Z alone: made when it is asked for.
-
-    @cached_property
-    def unary(self) -> np.ndarray:  # type: ignore[override]
-        """Adjoint of the unary tables beside that in the layout of the kernels."""
-        return np.zeros_like(self.engine.theta.unary_flat)
-
-    @cached_property
-    def factors(self) -> np.ndarray:  # type: ignore[override]
-        """Adjoint of the factor tables beside that in the layout of the kernels."""
-        return np.zeros_like(self.engine.theta.factors_flat)
-
-    def potentials(self, graph: Graph) -> Potentials:
-        """Return d_theta, row-major."""
-        engine = self.engine
-        unary, factors = (np.empty_like(x) for x in (engine.theta.unary_flat, engine.theta.factors_flat))
-        flat = self.u.reshape(-1), self.tables.reshape(len(self.tables), 3, -1)
-        at = engine.planes
-        _scatter(at.lattice.edges, at.place, engine.power, *flat, unary.reshape(-1, 2), factors.reshape(-1, 2, 2))
-        for name, into in (("unary", unary), ("factors", factors)):
-            if name in self.__dict__:
-                into += self.__dict__[name]
-        return Potentials.from_flat(graph, unary, factors)
+    def _scatter(self, d_u: np.ndarray, d_tables: np.ndarray, d_unary: np.ndarray, d_factors: np.ndarray) -> None:
+        """Write adjoints in the layout of the kernels to row-major ones."""
+        flat = d_u.reshape(-1), d_tables.reshape(len(d_tables), 3, -1)
+        _scatter(self.planes.lattice.edges, self.planes.place, self.power, *flat, d_unary, d_factors)
 
 
 @inlined

@@ -30,9 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from backfield.graph import Graph, Potentials
+from backfield.graph import Potentials
 from backfield.inference.base import Adjoint
+from backfield.inference.checkerboard import neighbour
 from backfield.inference.message_passing.engine import MessageEngine
+from backfield.inference.message_passing.odds_adjoint import OddsAdjoint
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import compiled_once, inlined, kernel
 from backfield.kernels.unrolled import small_array
@@ -93,9 +95,9 @@ class MessageLattice(MessageEngine):
         _edge_ratios(*self._size, self.logs(state), out)
         return out.reshape(-1)
 
-    def adjoint(self) -> LatticeAdjoint:
+    def adjoint(self) -> OddsAdjoint:
         """Return a collector in the layout of the kernels."""
-        return LatticeAdjoint(self)
+        return OddsAdjoint(self.theta, self.u, self.tables, self._scatter)
 
     def sweep_vjp(self, before: np.ndarray, after: np.ndarray, t: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Turn the adjoint of ``after`` into that of ``before``."""
@@ -111,7 +113,7 @@ class MessageLattice(MessageEngine):
         self._unwind(states[:-1], states[1:], d_state, d_theta)
 
     def _unwind(self, before: np.ndarray, after: np.ndarray, d_state: np.ndarray, d_theta: Adjoint) -> None:
-        assert isinstance(d_theta, LatticeAdjoint)
+        assert isinstance(d_theta, OddsAdjoint)
         _unwind(self.stride, self.power, self.u, self.tables, before, after, d_state, d_theta.u, d_theta.tables)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
@@ -129,7 +131,7 @@ class MessageLattice(MessageEngine):
 
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Add the adjoints that ``d_mu`` causes."""
-        assert isinstance(d_theta, LatticeAdjoint)
+        assert isinstance(d_theta, OddsAdjoint)
         factors = bool(d_mu.factors_flat.size)
         mu = self.marginals(state, factors)
         _beliefs_vjp(*self._size, self.power, mu.unary, d_mu.unary, d_state, d_theta.u)
@@ -156,41 +158,14 @@ class MessageLattice(MessageEngine):
                 total += _log_partition(first, last, rows, columns, *args, *logs)
         return total
 
+    def _scatter(self, d_u: np.ndarray, d_tables: np.ndarray, d_unary: np.ndarray, d_factors: np.ndarray) -> None:
+        """Write adjoints in the layout of the kernels to row-major ones."""
+        _scatter(*self._size, self.power, d_u, d_tables, d_unary, d_factors)
+
     @cached_property
     def _size(self) -> tuple[int, int, int]:
         assert self.theta.graph.image_shape is not None
         return (*self.theta.graph.image_shape, self.stride)
-
-
-class LatticeAdjoint(Adjoint):
-    """Adjoints of log F per node, and of theta_c / rho at (0,1), (1,1), (1,0) per red edge; (0,0) is minus the sum."""
-
-    def __init__(self, engine: MessageLattice) -> None:
-        self.engine, self.parameters = engine, {}
-        self.u = np.zeros_like(engine.u)
-        self.tables = np.zeros_like(engine.tables)
-
-    # What is added to theta itself comes from factor marginals and log Z alone: made when it is asked for.
-
-    @cached_property
-    def unary(self) -> np.ndarray:  # type: ignore[override]
-        """Adjoint of the unary tables beside that in the layout of the kernels."""
-        return np.zeros_like(self.engine.theta.unary_flat)
-
-    @cached_property
-    def factors(self) -> np.ndarray:  # type: ignore[override]
-        """Adjoint of the factor tables beside that in the layout of the kernels."""
-        return np.zeros_like(self.engine.theta.factors_flat)
-
-    def potentials(self, graph: Graph) -> Potentials:
-        """Return d_theta, row-major."""
-        assert graph.image_shape is not None
-        unary, factors = (np.empty_like(x) for x in (self.engine.theta.unary_flat, self.engine.theta.factors_flat))
-        _scatter(*self.engine._size, self.engine.power, self.u, self.tables, unary.reshape(-1, 2), factors.reshape(-1, 2, 2))
-        for name, into in (("unary", unary), ("factors", factors)):
-            if name in self.__dict__:
-                into += self.__dict__[name]
-        return Potentials.from_flat(graph, unary, factors)
 
 
 @kernel
@@ -291,18 +266,6 @@ def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):
                 d_factors[edge, 0, 0] = -(first + both + second)
 
 
-@kernel
-def _neighbour(colour, parity, stride, d):
-    """Parity of the row where the neighbour in direction d lies, and its offset in places."""
-    if d >= 2:
-        if d == 2:
-            return 1 - parity, -stride if parity == 0 else 0
-        return 1 - parity, 0 if parity == 0 else stride
-    # Red nodes of even rows stand in even columns: their left neighbour is one place to the left.
-    left = parity - 1 if colour == 0 else -parity
-    return parity, left + d
-
-
 @inlined
 def _row_odds(power, u, m, colour, parity, start, size, F):
     """Write F of the nodes at ``size`` places of a row."""
@@ -369,7 +332,7 @@ def _sweeps(count, together, stride, power, u, tables, states):
             colour = half % 2
             _row_odds(power, u, m, colour, parity, start, size, F)
             for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
+                other, shift = neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]
                 out = m[1 - colour, d ^ 1, other, start + shift : stop + shift]
                 a, b, c = _row_tables(tables, colour, d, parity, other, start, shift, size)
@@ -397,7 +360,7 @@ def _unwind(stride, power, u, tables, before, after, d_m, d_u, d_tables):
             size = stop - start
             _row_odds(power, u, m, colour, parity, start, size, F)
             for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
+                other, shift = neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]
                 d_out = d_m[1 - colour, d ^ 1, other, start + shift : stop + shift]
                 a, b, c = _row_tables(tables, colour, d, parity, other, start, shift, size)

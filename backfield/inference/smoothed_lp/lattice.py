@@ -32,6 +32,7 @@ from numba.extending import overload
 
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
+from backfield.inference.checkerboard import neighbour
 from backfield.inference.smoothed_lp.engine import SmoothedEngine, Stars, checked
 from backfield.kernels.compile import kernel
 from backfield.kernels.vector_math import vector_exp
@@ -221,17 +222,6 @@ def _place(stride, r, c):
 
 
 @kernel
-def _neighbour(colour, parity, stride, d):
-    """Parity of the row where the neighbour in direction d (left, right, up, down) lies, and its offset in places."""
-    if d >= 2:
-        if d == 2:
-            return 1 - parity, -stride if parity == 0 else 0
-        return 1 - parity, 0 if parity == 0 else stride
-    left = parity - 1 if colour == 0 else -parity
-    return parity, left + d
-
-
-@kernel
 def _gather(rows, columns, stride, scale, theta_u, theta_c, u, share, tables):
     """Write u, 1 / (1 + N) and p, q, w in units of eps to the layout of the kernels."""
     scale = u.dtype.type(scale)
@@ -286,7 +276,7 @@ def _sweeps(count, stride, u, share, tables, s):
             stop = min(start + _BLOCK, end)
             size = stop - start
             for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
+                other, shift = neighbour(colour, parity, stride, d)
                 near, e, row = (start, d, parity) if colour == 0 else (start + shift, d ^ 1, other)
                 far = near + size
                 p, q = tables[colour, e, row, near:far], tables[1 - colour, e, row, near:far]
@@ -301,7 +291,7 @@ def _sweeps(count, stride, u, share, tables, s):
             for k in range(size):
                 B[k] = part[k] * (bias[k] + ((M0[k] + M1[k]) + (M2[k] + M3[k])))
             for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
+                other, shift = neighbour(colour, parity, stride, d)
                 near, e, row = (start, d, parity) if colour == 0 else (start + shift, d ^ 1, other)
                 out, own = s[colour, e, row, near : near + size], M[d]
                 for k in range(size):
@@ -323,7 +313,7 @@ def _half_vjp(colour, stride, share, tables, s, d_s, d_u, d_tables):
             stop = min(start + _BLOCK, end)
             size = stop - start
             for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
+                other, shift = neighbour(colour, parity, stride, d)
                 near, e, row = (start, d, parity) if colour == 0 else (start + shift, d ^ 1, other)
                 own, h = d_s[colour, e, row, near : near + size], g[d]
                 for k in range(size):
@@ -334,7 +324,7 @@ def _half_vjp(colour, stride, share, tables, s, d_s, d_u, d_tables):
                 G[k] = part[k] * ((g0[k] + g1[k]) + (g2[k] + g3[k]))
                 d_bias[k] += G[k]
             for d in range(4):
-                other, shift = _neighbour(colour, parity, stride, d)
+                other, shift = neighbour(colour, parity, stride, d)
                 near, e, row = (start, d, parity) if colour == 0 else (start + shift, d ^ 1, other)
                 far = near + size
                 q, w = tables[1 - colour, e, row, near:far], tables[2, e, row, near:far]
@@ -366,7 +356,7 @@ def _taken(rows, columns, stride, s, r, c):
         if colour == 0:
             total += s[0, d, parity, k]
         else:
-            other, shift = _neighbour(1, parity, stride, d)
+            other, shift = neighbour(1, parity, stride, d)
             total += s[1, d ^ 1, other, k + shift]
     return total
 
@@ -403,7 +393,7 @@ def _give(rows, columns, stride, d_s, r, c, value):
         if colour == 0:
             d_s[0, d, parity, k] += value
         else:
-            other, shift = _neighbour(1, parity, stride, d)
+            other, shift = neighbour(1, parity, stride, d)
             d_s[1, d ^ 1, other, k + shift] += value
 
 
