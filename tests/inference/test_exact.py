@@ -422,6 +422,16 @@ def test_orders_are_the_same_interpreted_and_compiled(rule):
             assert np.array_equal(a, b)
 
 
+def test_neighbours_are_sorted_sets():
+    rng = np.random.default_rng(0)
+    for n in (1, 5, 40):
+        scopes = [[], *(rng.choice(n, size=rng.integers(0, min(n, 4) + 1), replace=False) for _ in range(n)), [n - 1]]
+        ptr, near = neighbours.kernel(n, np.cumsum([0, *map(len, scopes)]), np.concatenate(scopes).astype(np.int64))
+        for v in range(n):
+            wanted = {int(u) for scope in scopes if v in scope for u in scope} - {v}
+            assert near[ptr[v] : ptr[v + 1]].tolist() == sorted(wanted)
+
+
 def test_huge_tables_are_given_up_without_a_warning():
     labels, leaves = [4] * 600, [(0, k) for k in range(1, 600)]
     assert isinstance(Adjacency.of(labels, leaves).in_order(range(600), HOPELESS), int)

@@ -9,13 +9,18 @@ that has all their axes, and marginals of small tables are read off those of lar
 A *view* is a table as a job sees it: strides along the job's axes (0 where the table lacks one). The fastest axes make a
 block; in it a view is constant or contiguous along runs of entries, else an index array says where its entries lie.
 Axes of all tables are in reverse order of elimination.
+
+Parts that are called at one place are written into it (``inlined``): a call that hands over many arrays costs more than
+most of them do, to run and to compile.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, inlined
 
 #: Most entries of a block, unless one axis is longer; and the shortest contiguous run that is worth a loop.
 BLOCK, RUN = 2048, 4
@@ -28,6 +33,45 @@ KIND, AXES, N_AXES, N_SLOW, N_BLOCKS, N_FAST, FIRST, OUT, END, M, M_SIZE, P = ra
 #: Columns of a view, and its modes.
 ADDRESS, SIZE, MODE, LENGTH, INDEX, N_INDEX, STRIDES, JOB_AXES, JOB_N_AXES, JOB_N_SLOW = range(10)
 CONSTANT, CONTIGUOUS, GATHER = 0, 1, 2
+#: Columns of a member of a clique. Where its variables start and stop; its axes as bits; its entries; where it lies (after a
+#: join: the product); the member that it joins, or -1; whether others join it; whether its marginal is needed and not yet
+#: planned; where that lies, or -1.
+START, STOP, MASK, ENTRIES, PLACE, HOST, IS_HOST, NEED, MARGINAL = range(9)
+#: What is counted: jobs up and down, views, strides and label counts; entries of the memory, the buffer and index arrays.
+N_UP, N_DOWN, N_VIEWS, N_STRIDES, N_COUNTS, TOP, BUFFER, N_INDICES = range(8)
+
+
+class Tree(NamedTuple):
+    """The cliques, in the order of their last variables; each is the table of its first one."""
+
+    order: np.ndarray  # (m,) variables as they are summed out
+    depth: np.ndarray  # (m,) minus the place of each in that order: axes are sorted by it
+    sep_ptr: np.ndarray  # (m + 1,) what the k-th one's table leaves behind is separators[sep_ptr[k] : sep_ptr[k + 1]]
+    separators: np.ndarray
+    clique: np.ndarray  # (m,) where the k-th one is summed out
+    first: np.ndarray  # (n,) place of the first variable that a clique sums out
+    last: np.ndarray  # (n,) and of the last, which leaves the clique's separator behind
+    parent: np.ndarray  # (n,) -1 for a root
+
+
+class Clique(NamedTuple):
+    """One clique while its jobs are planned."""
+
+    labels: np.ndarray  # (d,) label counts along its axes
+    members: np.ndarray  # their numbers
+    by_size: np.ndarray  # the same, the smallest first
+    whole: int  # all axes as bits
+    small: int  # most entries of a table that others may join or be read off
+
+
+class Jobs(NamedTuple):
+    """Pools of jobs and of what they refer to, and how much of them is used."""
+
+    rows: np.ndarray  # jobs on the way up from the first row on, on the way down from the last row back
+    views: np.ndarray
+    strides: np.ndarray
+    labels: np.ndarray  # label counts along the jobs' axes
+    used: np.ndarray  # counters, by the columns above
 
 
 @exact_kernel
@@ -52,368 +96,371 @@ def plan(labels, order, ends, flat, tab_ptr, tab_var, wanted, address, top):
     roots : addresses of p = 1
     top, buffer, length : size of the memory, of the buffer and of all index arrays
     """
-    m, n_tables = len(labels), len(tab_ptr) - 1
-    rank = np.empty(m, np.int64)
+    n_tables = len(address)
+    tree = _tree(order, ends, flat)
+    sorted_slots = _sorted_slots(tab_ptr, tab_var, tree.depth)
+    members, ptr, numbers = _members(tree, tab_ptr, tab_var, sorted_slots, wanted, address)
+    jobs = _no_jobs(tree.sep_ptr, len(members), top)
+    axis = np.empty(len(labels), np.int64)
+    for j in range(len(tree.parent)):
+        message = n_tables + j
+        local = _axes(tree, j, labels, axis)
+        for i in numbers[ptr[j] : ptr[j + 1]]:
+            _set_mask(members[i], tab_var if i < n_tables else flat, axis, local)
+        clique = _clique(numbers[ptr[j] : ptr[j + 1]], local, members)
+        _place_message(members[message], local, jobs.used)
+        _plan_joins(clique, members, jobs)
+        _plan_message(message, clique, members, jobs)
+        if members[message, NEED]:
+            _plan_down(clique, members, jobs)
+    out, roots = _results(tree.parent, wanted, members)
+    up, down, views, strides, axes = _used(jobs)
+    used = jobs.used
+    return up, down, views, strides, axes, sorted_slots, out, roots, used[TOP], used[BUFFER], used[N_INDICES]
+
+
+@inlined
+def _tree(order, ends, flat):
+    """Return the tree of cliques."""
+    m = len(order)
+    depth, sep_ptr, above = np.empty(m, np.int64), np.empty(m + 1, np.int64), np.empty(m, np.int64)
+    sep_ptr[0] = 0
     for k in range(m):
-        rank[order[k]] = k
-    sorted_slots = np.arange(len(tab_var))
-    for t in range(n_tables):
-        _sort_by_rank(sorted_slots[tab_ptr[t] : tab_ptr[t + 1]], tab_var, rank)
-    # A clique swallows its parent where that has no variable of its own.
-    home, last = np.arange(m), np.full(m, -1, np.int64)
+        depth[order[k]], sep_ptr[k + 1] = -k, ends[k]
+    for k in range(m):  # the place of the next variable of its table, -1 if there is none
+        above[k] = -1
+        for e in range(sep_ptr[k], sep_ptr[k + 1]):
+            if above[k] < 0 or -depth[flat[e]] < above[k]:
+                above[k] = -depth[flat[e]]
+    clique, first, last = _merge(above, sep_ptr)
+    parent = np.empty(len(last), np.int64)
+    for j in range(len(last)):
+        parent[j] = clique[above[last[j]]] if above[last[j]] >= 0 else -1
+    return Tree(order, depth, sep_ptr, flat, clique, first, last, parent)
+
+
+@inlined
+def _merge(above, sep_ptr):
+    """Return the clique of each place in the order, and the first and last places of each clique.
+
+    Each variable's table is a clique, which swallows its parent where that has no variable of its own.
+    """
+    m = len(above)
+    home, end = np.empty(m, np.int64), np.empty(m, np.int64)
     for k in range(m):
-        v = order[k]
-        last[home[v]] = k
-        first = ends[k - 1] if k > 0 else 0
-        if ends[k] > first:
-            u = _earliest(flat[first : ends[k]], rank)
-            size = ends[rank[u]] - ends[rank[u] - 1]
-            if home[u] == u and size == ends[k] - first - 1:
-                home[u] = home[v]
-    clique, n_cliques = np.full(m, -1, np.int64), 0
+        home[k] = k
     for k in range(m):
-        if last[home[order[k]]] == k:
-            clique[home[order[k]]] = n_cliques
-            n_cliques += 1
-    name = np.empty(n_cliques, np.int64)
-    for v in range(m):
-        if clique[v] >= 0:
-            name[clique[v]] = v
-    parent = np.full(n_cliques, -1, np.int64)
-    for j in range(n_cliques):
-        k = last[name[j]]
-        first = ends[k - 1] if k > 0 else 0
-        if ends[k] > first:
-            parent[j] = clique[home[_earliest(flat[first : ends[k]], rank)]]
-    # Members of cliques: theta's tables, then the children's messages (numbers n_tables + j).
-    at = np.empty(n_tables, np.int64)
-    count = np.zeros(n_cliques + 1, np.int64)
-    for t in range(n_tables):
-        at[t] = -1
-        if tab_ptr[t + 1] > tab_ptr[t]:
-            at[t] = clique[home[tab_var[sorted_slots[tab_ptr[t + 1] - 1]]]]
-            count[at[t] + 1] += 1
-    for j in range(n_cliques):
-        if parent[j] >= 0:
-            count[parent[j] + 1] += 1
-    member_ptr = np.cumsum(count)
-    member, fill = np.empty(member_ptr[n_cliques], np.int64), member_ptr[:-1].copy()
-    for t in range(n_tables):
-        if at[t] >= 0:
-            member[fill[at[t]]] = t
-            fill[at[t]] += 1
-    for j in range(n_cliques):
-        if parent[j] >= 0:
-            member[fill[parent[j]]] = n_tables + j
-            fill[parent[j]] += 1
-    own_need = np.zeros(n_cliques, np.bool_)
-    for t in range(n_tables):
-        if wanted[t] and at[t] >= 0:
-            own_need[at[t]] = True
-    for j in range(n_cliques):
-        if own_need[j] and parent[j] >= 0:
-            own_need[parent[j]] = True
-    widest = 1
+        end[home[k]], a = k, above[k]
+        if a >= 0 and home[a] == a and sep_ptr[a + 1] - sep_ptr[a] == sep_ptr[k + 1] - sep_ptr[k] - 1:
+            home[a] = home[k]
+    clique, first, last, n = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), 0
     for k in range(m):
-        widest = max(widest, ends[k] - (ends[k - 1] if k > 0 else 0) + 1)
-    largest = 0
-    for j in range(n_cliques):
-        largest = max(largest, member_ptr[j + 1] - member_ptr[j])
-    bound = 8 * (len(member) + n_cliques) + 8
-    views, n_views = np.zeros((bound, 10), np.int64), 0
-    strides, n_strides = np.zeros(bound * (widest + 1) + 8, np.int64), 0
-    up, n_up = np.zeros((len(member) + n_cliques + 1, 12), np.int64), 0
-    down, n_down = np.zeros((len(member) + n_cliques + 1, 12), np.int64), 0
-    axes, n_axes_pool = np.zeros((len(member) + n_cliques + 1) * 2 * (widest + 1), np.int64), 0
-    message, message_size, message_p = (
-        np.empty(n_cliques, np.int64),
-        np.ones(n_cliques, np.int64),
-        np.empty(n_cliques, np.int64),
-    )
-    out = np.full(n_tables, -1, np.int64)
-    position, variables = np.full(m, -1, np.int64), np.empty(widest, np.int64)
-    mask, size, where, inside = (
-        np.empty(largest, np.int64), np.empty(largest, np.int64), np.empty(largest, np.int64), np.empty(largest, np.int64)
-    )  # fmt: skip
-    shown, shown_size, shown_at = (
-        np.empty(2 * largest, np.int64), np.empty(2 * largest, np.int64), np.empty(2 * largest, np.int64)
-    )  # fmt: skip
-    need = np.empty(largest, np.bool_)
-    local = np.empty(widest, np.int64)
-    buffer, length = 1, 0
-    for j in range(n_cliques):
-        k = last[name[j]]
-        first = ends[k - 1] if k > 0 else 0
-        n_sep = ends[k] - first
-        d = 0
-        for e in range(first, ends[k]):
-            variables[d] = flat[e]
-            d += 1
-        for e in range(rank[name[j]], k + 1):
-            if home[order[e]] == name[j]:
-                variables[d] = order[e]
-                d += 1
-        _sort_by_rank(variables[:d], np.arange(m), rank)
-        total = 1
-        for a in range(d):
-            position[variables[a]] = a
-            local[a] = labels[variables[a]]
-            total *= local[a]
-        for a in range(n_sep):
-            message_size[j] *= local[a]
-        message[j], message_p[j] = top, top + message_size[j]
-        top += 2 * message_size[j] + 1  # m, p, and what m was divided by
-        # Members by rising size, as sets of axes
-        n_members = member_ptr[j + 1] - member_ptr[j]
-        numbers = member[member_ptr[j] : member_ptr[j + 1]]
-        for i in range(n_members):
-            t = numbers[i]
-            mask[i], size[i] = 0, 1
-            if t < n_tables:
-                for e in range(tab_ptr[t], tab_ptr[t + 1]):
-                    mask[i] |= 1 << position[tab_var[e]]
-                    size[i] *= labels[tab_var[e]]
-                where[i] = address[t]
-                need[i] = wanted[t]
-            else:
-                child = t - n_tables
-                last_child = last[name[child]]
-                for e in range(ends[last_child - 1] if last_child > 0 else 0, ends[last_child]):
-                    mask[i] |= 1 << position[flat[e]]
-                size[i], where[i], need[i] = message_size[child], message[child], own_need[child]
-        by_size = np.argsort(size[:n_members], kind="mergesort")
-        # Small members join the smallest other one that has all their axes.
-        inside[:n_members] = -1
-        for a in range(n_members):
-            i = by_size[a]
-            for b in range(a + 1, n_members):
-                other = by_size[b]
-                if mask[i] & ~mask[other] == 0 and size[other] * SHARE <= total:
-                    inside[i] = other
-                    break
-        for b in range(n_members):
-            i = by_size[b]
-            joins = False
-            for a in range(n_members):
-                joins = joins or inside[a] == i
-            if not joins:
-                continue
-            n_local, first_view = 0, n_views
-            job_axes = n_axes_pool
-            for a in range(d):
-                if mask[i] >> a & 1:
-                    axes[n_axes_pool] = local[a]
-                    n_axes_pool += 1
-                    n_local += 1
-            n_slow, n_fast = _blocks(axes[job_axes : job_axes + n_local])
-            buffer = max(buffer, n_fast)
-            for turn in range(n_members + 1):  # the whole one first: it is read where it lies
-                a = i if turn == 0 else turn - 1
-                if turn == 0 or inside[a] == i:
-                    n_strides, length = _view(
-                        mask[a], mask[i], d, local, where[a], size[a], job_axes, n_local, n_slow, n_fast,
-                        views[n_views], strides, n_strides, length,
-                    )  # fmt: skip
-                    n_views += 1
-            where[i] = top
-            top += size[i]
-            n_strides, length = _view(
-                mask[i], mask[i], d, local, where[i], size[i], job_axes, n_local, n_slow, n_fast, views[n_views], strides,
-                n_strides, length,
-            )  # fmt: skip
-            n_views += 1
-            _job(up[n_up], JOIN, job_axes, n_local, n_slow, size[i], n_fast, first_view, n_views - 1, n_views)
-            n_up += 1
-        # The clique itself
-        job_axes, first_view = n_axes_pool, n_views
-        axes[job_axes : job_axes + d] = local[:d]
-        n_axes_pool += d
-        whole = (1 << d) - 1
-        n_slow, n_fast = _blocks(axes[job_axes : job_axes + d])
-        buffer = max(buffer, n_fast)
-        for b in range(n_members):
-            i = by_size[n_members - 1 - b]
-            if inside[i] < 0:
-                n_strides, length = _view(
-                    mask[i], whole, d, local, where[i], size[i], job_axes, d, n_slow, n_fast, views[n_views], strides,
-                    n_strides, length,
-                )  # fmt: skip
-                n_views += 1
-        n_strides, length = _view(
-            (1 << n_sep) - 1, whole, d, local, message[j], message_size[j], job_axes, d, n_slow, n_fast, views[n_views],
-            strides, n_strides, length,
-        )  # fmt: skip
-        n_views += 1
-        _job(up[n_up], MESSAGE, job_axes, d, n_slow, total, n_fast, first_view, n_views - 1, n_views)
-        up[n_up, M], up[n_up, M_SIZE], up[n_up, P] = message[j], message_size[j], message_p[j]
-        n_up += 1
-        if not own_need[j]:
-            continue
-        # The way down, written in reverse order: jobs that read come before (after the reversal: behind) the clique's.
-        n_shown, n_read = 0, 0
-        clique_out = n_views
-        for b in range(n_members):
-            i = by_size[n_members - 1 - b]
-            if inside[i] >= 0:
-                continue
-            many = 0
-            for a in range(n_members):
-                if need[a] and _in_group(a, i, inside):
-                    many += 1
-            if many == 0 or (size[i] * SHARE > total and not need[i]) or (many == 1 and not need[i]):
-                continue
-            shown[n_shown], shown_size[n_shown] = mask[i], size[i]
-            shown_at[n_shown], top = _marginal(numbers[i], need[i], n_tables, message_p, out, top, size[i])
-            n_strides, length = _view(
-                mask[i], whole, d, local, shown_at[n_shown], size[i], job_axes, d, n_slow, n_fast, views[n_views], strides,
-                n_strides, length,
-            )  # fmt: skip
-            n_views += 1
-            n_shown += 1
-            if need[i]:
-                need[i] = False
-        for b in range(n_members):  # what no larger marginal has comes straight from the clique
-            i = by_size[n_members - 1 - b]
-            if not need[i] or _smallest(mask[i], size[i], shown, shown_size, n_shown, total) >= 0:
-                continue
-            shown[n_shown], shown_size[n_shown] = mask[i], size[i]
-            shown_at[n_shown], top = _marginal(numbers[i], True, n_tables, message_p, out, top, size[i])
-            n_strides, length = _view(
-                mask[i], whole, d, local, shown_at[n_shown], size[i], job_axes, d, n_slow, n_fast, views[n_views], strides,
-                n_strides, length,
-            )  # fmt: skip
-            n_views += 1
-            n_shown += 1
-            need[i] = False
-        clique_end = n_views
-        for b in range(n_members):
-            i = by_size[n_members - 1 - b]
-            if not need[i]:
-                continue
-            source = _smallest(mask[i], size[i], shown, shown_size, n_shown, total)
-            place, top = _marginal(numbers[i], True, n_tables, message_p, out, top, size[i])
-            n_local, read_axes, first_read = 0, n_axes_pool, n_views
-            for a in range(d):
-                if shown[source] >> a & 1:
-                    axes[n_axes_pool] = local[a]
-                    n_axes_pool += 1
-                    n_local += 1
-            read_slow, read_fast = _blocks(axes[read_axes : read_axes + n_local])
-            buffer = max(buffer, read_fast)
-            for side in range(2):
-                n_strides, length = _view(
-                    shown[source] if side == 0 else mask[i], shown[source], d, local,
-                    shown_at[source] if side == 0 else place, shown_size[source] if side == 0 else size[i],
-                    read_axes, n_local, read_slow, read_fast, views[n_views], strides, n_strides, length,
-                )  # fmt: skip
-                n_views += 1
-            _job(
-                down[n_down], READ, read_axes, n_local, read_slow, shown_size[source], read_fast, first_read, first_read + 1,
-                n_views,
-            )  # fmt: skip
-            n_down += 1
-            n_read += 1
-        _job(down[n_down], DOWN, job_axes, d, n_slow, total, n_fast, first_view, clique_out, clique_end)
-        down[n_down, M], down[n_down, M_SIZE], down[n_down, P] = message[j], message_size[j], message_p[j]
-        n_down += 1
-    n_roots = 0
-    roots = np.empty(n_cliques, np.int64)
-    for j in range(n_cliques):
-        if parent[j] < 0:
-            roots[n_roots] = message_p[j]
-            n_roots += 1
-    return (
-        up[:n_up].copy(), down[:n_down][::-1].copy(), views[:n_views].copy(), strides[:n_strides].copy(),
-        axes[:n_axes_pool].copy(), sorted_slots, out, roots[:n_roots].copy(), top, buffer, length,
-    )  # fmt: skip
+        if end[home[k]] == k:
+            clique[home[k]], first[n], last[n] = n, home[k], k
+            n += 1
+    for k in range(m):
+        clique[k] = clique[home[k]]
+    return clique, first[:n], last[:n]
 
 
 @exact_kernel
-def _sort_by_rank(slots, variables, rank):
-    """Sort places of variables, the one that is eliminated last first."""
-    for a in range(1, len(slots)):
-        slot = slots[a]
-        b = a
-        while b > 0 and rank[variables[slots[b - 1]]] < rank[variables[slot]]:
-            slots[b] = slots[b - 1]
+def _sort(items, key):
+    """Sort by rising key; equal ones stay in their order."""
+    for a in range(1, len(items)):
+        item, b = items[a], a
+        while b > 0 and key[items[b - 1]] > key[item]:
+            items[b] = items[b - 1]
             b -= 1
-        slots[b] = slot
+        items[b] = item
+
+
+@inlined
+def _sorted_slots(tab_ptr, tab_var, depth):
+    """Return the slots of all tables in the order of the axes."""
+    slots, key = np.empty(len(tab_var), np.int64), np.empty(len(tab_var), np.int64)
+    for s in range(len(tab_var)):
+        slots[s], key[s] = s, depth[tab_var[s]]
+    for t in range(len(tab_ptr) - 1):
+        _sort(slots[tab_ptr[t] : tab_ptr[t + 1]], key)
+    return slots
+
+
+@inlined
+def _members(tree, tab_ptr, tab_var, sorted_slots, wanted, address):
+    """Return the members of all cliques (theta's tables, then each clique's message) and the numbers of each clique's."""
+    n_tables, n = len(address), len(address) + len(tree.parent)
+    members, clique = np.zeros((n, 9), np.int64), np.empty(n, np.int64)
+    for i in range(n):
+        clique[i], members[i, HOST], members[i, MARGINAL] = -1, -1, -1
+        if i >= n_tables:
+            k = tree.last[i - n_tables]
+            clique[i] = tree.parent[i - n_tables]
+            members[i, START], members[i, STOP] = tree.sep_ptr[k], tree.sep_ptr[k + 1]
+        else:
+            members[i, START], members[i, STOP] = tab_ptr[i], tab_ptr[i + 1]
+            members[i, PLACE], members[i, NEED] = address[i], wanted[i]
+            if tab_ptr[i + 1] > tab_ptr[i]:  # where its first variable is summed out
+                clique[i] = tree.clique[-tree.depth[tab_var[sorted_slots[tab_ptr[i + 1] - 1]]]]
+        if members[i, NEED] and clique[i] >= 0:  # a clique's marginals need that of its separator
+            members[n_tables + clique[i], NEED] = 1
+    ptr, numbers = _rows(clique, len(tree.parent))
+    return members, ptr, numbers
+
+
+@inlined
+def _rows(clique, n_cliques):
+    """Return the members of cliques in compressed rows."""
+    ptr = np.zeros(n_cliques + 2, np.int64)  # one place ahead until the rows are filled
+    for i in range(len(clique)):
+        if clique[i] >= 0:
+            ptr[clique[i] + 2] += 1
+    for j in range(n_cliques):
+        ptr[j + 2] += ptr[j + 1]
+    numbers = np.empty(ptr[n_cliques + 1], np.int64)
+    for i in range(len(clique)):
+        if clique[i] >= 0:
+            numbers[ptr[clique[i] + 1]] = i
+            ptr[clique[i] + 1] += 1
+    return ptr, numbers
+
+
+@inlined
+def _no_jobs(sep_ptr, n_members, top):
+    """Return pools with room for all jobs: at most four of them and eight views for each table or message."""
+    widest = 0
+    for k in range(len(sep_ptr) - 1):
+        widest = max(widest, sep_ptr[k + 1] - sep_ptr[k] + 1)
+    rows, views = np.empty((4 * n_members, 12), np.int64), np.empty((8 * n_members, 10), np.int64)
+    strides, labels = np.empty(8 * n_members * widest, np.int64), np.empty(4 * n_members * widest, np.int64)
+    used = np.zeros(8, np.int64)
+    used[TOP], used[BUFFER] = top, 1
+    return Jobs(rows, views, strides, labels, used)
+
+
+@inlined
+def _axes(tree, j, labels, axis):
+    """Return the label counts along a clique's axes, and write which axis each of its variables is."""
+    k = tree.first[j]
+    first, d = tree.sep_ptr[k], tree.sep_ptr[k + 1] - tree.sep_ptr[k] + 1
+    variables, local = np.empty(d, np.int64), np.empty(d, np.int64)
+    for a in range(d - 1):
+        variables[a] = tree.separators[first + a]
+    variables[d - 1] = tree.order[k]
+    _sort(variables, tree.depth)
+    for a in range(d):
+        axis[variables[a]], local[a] = a, labels[variables[a]]
+    return local
+
+
+@inlined
+def _set_mask(member, variables, axis, local):
+    """Write the axes of a member as a set, and its entries."""
+    member[MASK] = 0
+    for e in range(member[START], member[STOP]):
+        member[MASK] |= 1 << axis[variables[e]]
+    member[ENTRIES] = _entries(member[MASK], local)
 
 
 @exact_kernel
-def _earliest(around, rank):
-    best = around[0]
-    for u in around:
-        if rank[u] < rank[best]:
-            best = u
-    return best
+def _entries(mask, local):
+    """Return the entries of a table over some axes."""
+    size = 1
+    for a in range(len(local)):
+        if mask >> a & 1:
+            size *= local[a]
+    return size
+
+
+@inlined
+def _clique(numbers, local, members):
+    """Return a clique."""
+    whole, by_size = (1 << len(local)) - 1, numbers.copy()
+    _sort(by_size, members[:, ENTRIES])
+    return Clique(local, numbers, by_size, whole, _entries(whole, local) // SHARE)
 
 
 @exact_kernel
-def _in_group(i, root, inside):
-    while i >= 0:
-        if i == root:
-            return True
-        i = inside[i]
-    return False
+def _take(size, used):
+    """Return the address of so much memory that nothing else uses."""
+    used[TOP] += size
+    return used[TOP] - size
+
+
+@inlined
+def _place_message(member, local, used):
+    """Give places to a clique's message, the marginal of its separator, and what the message is divided by."""
+    member[MASK] = (1 << member[STOP] - member[START]) - 1
+    member[ENTRIES] = _entries(member[MASK], local)
+    member[PLACE] = _take(2 * member[ENTRIES] + 1, used)
+    member[MARGINAL] = member[PLACE] + member[ENTRIES]
+
+
+@inlined
+def _plan_joins(clique, members, jobs):
+    """Let small members join the smallest other one that has all their axes."""
+    by_size = clique.by_size
+    for a in range(len(by_size)):
+        for b in range(a + 1, len(by_size)):
+            i, other = by_size[a], by_size[b]
+            if members[i, MASK] & ~members[other, MASK] == 0 and members[other, ENTRIES] <= clique.small:
+                members[i, HOST], members[other, IS_HOST] = other, 1
+                break
+    for i in by_size:
+        if members[i, IS_HOST]:
+            _plan_join(i, clique, members, jobs)
+
+
+@inlined
+def _plan_join(host, clique, members, jobs):
+    """Plan the product of a member and those that join it."""
+    job, mask = jobs.used[N_UP], members[host, MASK]
+    jobs.rows[job, KIND] = JOIN
+    _start_job(job, mask, clique.labels, jobs)
+    _add_view(job, mask, mask, members[host, PLACE], clique.labels, jobs)  # the first one is read where it lies
+    for i in clique.members:
+        if members[i, HOST] == host:
+            _add_view(job, mask, members[i, MASK], members[i, PLACE], clique.labels, jobs)
+    members[host, PLACE] = _take(members[host, ENTRIES], jobs.used)
+    jobs.rows[job, OUT] = jobs.used[N_VIEWS]
+    _add_view(job, mask, mask, members[host, PLACE], clique.labels, jobs)
+    jobs.rows[job, END] = jobs.used[N_VIEWS]
+    jobs.used[N_UP] += 1
+
+
+@inlined
+def _plan_message(message, clique, members, jobs):
+    """Plan a clique's message: the product of the members that joined no other, summed."""
+    job, by_size = jobs.used[N_UP], clique.by_size
+    row = jobs.rows[job]
+    row[KIND] = MESSAGE
+    _start_job(job, clique.whole, clique.labels, jobs)
+    for b in range(len(by_size) - 1, -1, -1):
+        i = by_size[b]
+        if members[i, HOST] < 0:
+            _add_view(job, clique.whole, members[i, MASK], members[i, PLACE], clique.labels, jobs)
+    row[OUT] = jobs.used[N_VIEWS]
+    _add_view(job, clique.whole, members[message, MASK], members[message, PLACE], clique.labels, jobs)
+    row[END] = jobs.used[N_VIEWS]
+    row[M], row[M_SIZE], row[P] = members[message, PLACE], members[message, ENTRIES], members[message, MARGINAL]
+    jobs.used[N_UP] += 1
+
+
+@inlined
+def _plan_down(clique, members, jobs):
+    """Plan a clique's way down: the product of its message once more, and marginals that are read off its outputs."""
+    by_size, message, out = clique.by_size, jobs.used[N_UP] - 1, jobs.used[N_VIEWS]
+    shown = _show(message, clique, members, jobs)
+    end = jobs.used[N_VIEWS]
+    for b in range(len(by_size) - 1, -1, -1):
+        if members[by_size[b], NEED]:
+            _plan_reading(by_size[b], _source(by_size[b], shown, clique.small, members), clique.labels, members, jobs)
+    jobs.used[N_DOWN] += 1
+    job = jobs.rows[len(jobs.rows) - jobs.used[N_DOWN]]
+    for column in range(len(job)):
+        job[column] = jobs.rows[message, column]
+    job[KIND], job[OUT], job[END] = DOWN, out, end
+
+
+@inlined
+def _show(job, clique, members, jobs):
+    """Write the outputs of a clique on the way down; return the members whose marginals they are."""
+    by_size = clique.by_size
+    shown, n = np.empty(len(by_size), np.int64), 0
+    for turn in range(2):
+        for b in range(len(by_size) - 1, -1, -1):
+            i = by_size[b]
+            if turn == 0:
+                shows = members[i, HOST] < 0 and _is_worth_showing(i, by_size, clique.small, members)
+            else:  # what no larger marginal has
+                shows = members[i, NEED] and _source(i, shown[:n], clique.small, members) < 0
+            if shows:
+                _place_marginal(i, members, jobs.used)
+                _add_view(job, clique.whole, members[i, MASK], members[i, MARGINAL], clique.labels, jobs)
+                shown[n] = i
+                n += 1
+    return shown[:n]
+
+
+@inlined
+def _is_worth_showing(i, numbers, small, members):
+    """Return whether a member's marginal is needed, or at least two that can be read off it."""
+    if members[i, NEED] or members[i, ENTRIES] > small:
+        return members[i, NEED] == 1
+    readers = 0
+    for reader in numbers:
+        if members[reader, NEED]:
+            host = reader
+            while host >= 0 and host != i:
+                host = members[host, HOST]
+            readers += host == i
+    return readers > 1
 
 
 @exact_kernel
-def _smallest(mask, size, shown, shown_size, n_shown, total):
-    """Return the smallest marginal from which one over ``mask`` can be read, -1 where there is none."""
+def _source(i, shown, small, members):
+    """Return the member with the smallest of the shown marginals from which one can be read, -1 where there is none."""
     best = -1
-    for s in range(n_shown):
-        fits = mask & ~shown[s] == 0 and shown_size[s] >= size and shown_size[s] * SHARE <= total
-        if fits and (best < 0 or shown_size[s] < shown_size[best]):
+    for s in shown:
+        size = members[s, ENTRIES]
+        fits = members[i, MASK] & ~members[s, MASK] == 0 and members[i, ENTRIES] <= size <= small
+        if fits and (best < 0 or size < members[best, ENTRIES]):
             best = s
     return best
 
 
 @exact_kernel
-def _marginal(number, needed, n_tables, message_p, out, top, size):
-    """Return where the marginal of a member lies, and the next free address."""
-    if needed and number >= n_tables:
-        return message_p[number - n_tables], top
-    if needed:
-        out[number] = top
-    return top, top + size
+def _place_marginal(i, members, used):
+    """Give the marginal of a member a place; where a message's is needed, it has one."""
+    if not members[i, NEED] or members[i, MARGINAL] < 0:
+        members[i, MARGINAL] = _take(members[i, ENTRIES], used)
+    members[i, NEED] = 0
+
+
+@inlined
+def _plan_reading(i, source, local, members, jobs):
+    """Plan the marginal of a member as a sum of another's."""
+    jobs.used[N_DOWN] += 1
+    job, mask = len(jobs.rows) - jobs.used[N_DOWN], members[source, MASK]
+    jobs.rows[job, KIND] = READ
+    _place_marginal(i, members, jobs.used)
+    _start_job(job, mask, local, jobs)
+    _add_view(job, mask, mask, members[source, MARGINAL], local, jobs)
+    jobs.rows[job, OUT] = jobs.used[N_VIEWS]
+    _add_view(job, mask, members[i, MASK], members[i, MARGINAL], local, jobs)
+    jobs.rows[job, END] = jobs.used[N_VIEWS]
 
 
 @exact_kernel
-def _blocks(local):
-    """Return the number of slow axes, and the entries of a block over the others."""
-    first, size = len(local), 1
-    while first > 0 and (size * local[first - 1] <= BLOCK or first == len(local)):
-        first -= 1
-        size *= local[first]
-    return first, size
+def _start_job(job, mask, local, jobs):
+    """Write the axes of a job, their blocks, and where its views begin."""
+    row, used = jobs.rows[job], jobs.used
+    first, n_axes = used[N_COUNTS], 0
+    for a in range(len(local)):
+        if mask >> a & 1:
+            jobs.labels[first + n_axes] = local[a]
+            n_axes += 1
+    n_slow, n_fast = n_axes, 1
+    while n_slow > 0 and (n_fast * jobs.labels[first + n_slow - 1] <= BLOCK or n_slow == n_axes):
+        n_slow -= 1
+        n_fast *= jobs.labels[first + n_slow]
+    row[AXES], row[N_AXES], row[N_SLOW], row[N_FAST], row[FIRST] = first, n_axes, n_slow, n_fast, used[N_VIEWS]
+    row[N_BLOCKS], row[M], row[M_SIZE], row[P] = _entries(mask, local) // n_fast, 0, 0, 0
+    used[N_COUNTS] += n_axes
+    used[BUFFER] = max(used[BUFFER], n_fast)
 
 
 @exact_kernel
-def _job(row, kind, axes, n_axes, n_slow, total, n_fast, first, out, end):
-    row[KIND], row[AXES], row[N_AXES], row[N_SLOW], row[N_BLOCKS], row[N_FAST] = (
-        kind,
-        axes,
-        n_axes,
-        n_slow,
-        total // n_fast,
-        n_fast,
-    )
-    row[FIRST], row[OUT], row[END] = first, out, end
-
-
-@exact_kernel
-def _view(mask, job, d, local, address, size, job_axes, n_axes, n_slow, n_fast, row, strides, at, length):
-    """Write a view of a table over ``mask`` in a job over ``job``; return the next places for strides and indices."""
-    row[ADDRESS], row[SIZE], row[STRIDES] = address, size, at
-    row[JOB_AXES], row[JOB_N_AXES], row[JOB_N_SLOW] = job_axes, n_axes, n_slow
+def _add_view(job, job_mask, mask, address, local, jobs):
+    """Add a view of the table over ``mask`` that lies at ``address`` to a job over ``job_mask``."""
+    row, view, used = jobs.rows[job], jobs.views[jobs.used[N_VIEWS]], jobs.used
+    n_axes, n_slow, n_fast, first = row[N_AXES], row[N_SLOW], row[N_FAST], used[N_STRIDES]
     stride, k = 1, n_axes - 1
     run, mode, running = 1, CONSTANT, True
-    for a in range(d - 1, -1, -1):
-        if not job >> a & 1:
+    for a in range(len(local) - 1, -1, -1):
+        if not job_mask >> a & 1:
             continue
         present = mask >> a & 1
-        strides[at + k] = stride if present else 0
+        jobs.strides[first + k] = stride if present else 0
         if k == n_axes - 1:
             mode = CONTIGUOUS if present else CONSTANT
         running = running and k >= n_slow and (present == 1) == (mode == CONTIGUOUS)
@@ -424,8 +471,35 @@ def _view(mask, job, d, local, address, size, job_axes, n_axes, n_slow, n_fast, 
         k -= 1
     if mode == CONTIGUOUS and run < RUN:
         mode, run = GATHER, 1
-    row[MODE], row[LENGTH], row[INDEX], row[N_INDEX] = mode, run, length, n_fast // run
-    return at + n_axes, length + n_fast // run
+    view[ADDRESS], view[SIZE], view[STRIDES] = address, stride, first
+    view[MODE], view[LENGTH], view[INDEX], view[N_INDEX] = mode, run, used[N_INDICES], n_fast // run
+    view[JOB_AXES], view[JOB_N_AXES], view[JOB_N_SLOW] = row[AXES], n_axes, n_slow
+    used[N_VIEWS] += 1
+    used[N_STRIDES] += n_axes
+    used[N_INDICES] += n_fast // run
+
+
+@inlined
+def _results(parent, wanted, members):
+    """Return where the marginals of wanted tables lie, and those of the roots' separators."""
+    n_tables, n_roots = len(wanted), 0
+    out, roots = np.empty(n_tables, np.int64), np.empty(len(parent), np.int64)
+    for t in range(n_tables):
+        out[t] = members[t, MARGINAL] if wanted[t] else -1
+    for j in range(len(parent)):
+        if parent[j] < 0:
+            roots[n_roots] = members[n_tables + j, MARGINAL]
+            n_roots += 1
+    return out, roots[:n_roots].copy()
+
+
+@inlined
+def _used(jobs):
+    """Return the used parts of all pools: jobs up, jobs down, views, strides and axes."""
+    rows, used = jobs.rows, jobs.used
+    up, down = rows[: used[N_UP]].copy(), rows[len(rows) - used[N_DOWN] :].copy()
+    views, strides = jobs.views[: used[N_VIEWS]].copy(), jobs.strides[: used[N_STRIDES]].copy()
+    return up, down, views, strides, jobs.labels[: used[N_COUNTS]].copy()
 
 
 @exact_kernel
