@@ -19,7 +19,10 @@ class Cells:
     def __init__(self, path, command):
         self.path = Path(path) if Path(path).suffix else FOLDER / f"{path}.json"
         self.command = command
-        self.rows = json.loads(self.path.read_text())["cells"] if self.path.exists() else {}
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {"cells": {}}
+        self.rows = kept["cells"]
+        #: What the page of studies shows instead of the cells, where these are long.
+        self.summary = kept.get("rows", [])
 
     def get(self, name, compute):
         """Return a cell, computed and saved if it is not there yet."""
@@ -32,4 +35,5 @@ class Cells:
     def save(self):
         """Write the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps({"command": self.command, "cells": self.rows}, indent=1) + "\n")
+        rows = {"rows": self.summary} if self.summary else {}
+        self.path.write_text(json.dumps({"command": self.command, **rows, "cells": self.rows}, indent=1) + "\n")

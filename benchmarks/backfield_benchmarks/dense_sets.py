@@ -23,7 +23,7 @@ import backfield as bf
 from backfield.datasets import backgrounds, horses
 from backfield.features import EdgeFeatures, PixelFeatures
 from backfield_benchmarks.cells import Cells
-from backfield_benchmarks.dense_unary import BAND, Trees, cross_fitted, means, paired, scores
+from backfield_benchmarks.dense_unary import BAND, Trees, compared, cross_fitted, scores
 
 
 def read(name, folder, shrink):
@@ -75,21 +75,6 @@ def run(data, settings, seed):
     return {"test": " ".join(map(str, test)), "train": len(train), "methods": rows}
 
 
-def summary(name, cells):
-    """Print the means of each method, and the differences of the dense field to the others."""
-    of = {method: [cell["methods"][method] for cell in cells] for method in cells[0]["methods"]}
-    tests = [cell["test"].split() for cell in cells]
-    rows = {}
-    for method, each in of.items():
-        rows[method] = means(each)
-        if method != "dense":
-            rows[method]["dense minus this"] = {key: paired(of["dense"], each, key, tests) for key in ("error", "band")}
-            pixels = [a["error"] - b["error"] for a, b in zip(of["dense"], each, strict=True)]
-            rows[method]["dense minus this"]["error of all pixels"] = [round(x, 5) for x in pixels]
-        print(name, method, json.dumps(rows[method]), flush=True)
-    return rows
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
@@ -101,11 +86,15 @@ def main():
     parser.add_argument("--out", default="dense-sets")
     settings = parser.parse_args()
     cells = Cells(settings.out, " ".join(["python -m backfield_benchmarks.dense_sets", *sys.argv[1:]]))
+    table = []
     for name in settings.sets:
         data = read(name, settings.data, settings.shrink)
         rows = [cells.get(f"{name} {seed}", partial(run, data, settings, seed)) for seed in range(settings.seeds)]
-        cells.rows[f"{name}, summary"] = summary(name, rows)
-        cells.save()
+        table += [{"set": name} | row for row in compared(rows, "dense")]
+    cells.summary = table
+    cells.save()
+    for row in table:
+        print(json.dumps(row))
 
 
 if __name__ == "__main__":

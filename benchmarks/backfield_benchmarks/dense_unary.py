@@ -96,3 +96,21 @@ def paired(one, two, name, tests):
 def means(rows):
     """Return the means of the scores over splits."""
     return {key: round(float(np.mean([row[key] for row in rows])), 5) for key in ("error", "band", "class average")}
+
+
+def compared(cells, ours):
+    """Return a row for each method: its mean scores, and how much lower ours are, with the worst split."""
+    of = {name: [cell["methods"][name] for cell in cells] for name in cells[0]["methods"]}
+    tests = [cell["test"].split() for cell in cells]
+    rows = []
+    for name, each in of.items():
+        row: dict[str, Any] = {"method": name} | means(each)
+        if name != ours:
+            for key in ("error", "band"):
+                mean, low, high = paired(of[ours], each, key, tests)["mean, 95 % interval"]
+                row[f"{ours} minus this, {key}"] = f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+            for key, worst in (("error", max), ("class average", min)):
+                gaps = [a[key] - b[key] for a, b in zip(of[ours], each, strict=True)]
+                row[f"worst split, {key}"] = round(worst(gaps), 5)
+        rows.append(row)
+    return rows

@@ -28,7 +28,7 @@ from PIL import Image
 import backfield as bf
 from backfield.features import PixelFeatures
 from backfield_benchmarks.cells import Cells
-from backfield_benchmarks.dense_unary import BAND, Trees, cross_fitted, means, paired, scores
+from backfield_benchmarks.dense_unary import BAND, Trees, compared, cross_fitted, scores
 
 N_CLASSES = 21
 
@@ -114,21 +114,6 @@ def split(images, masks, features, settings, seed):
     return {"test": " ".join(map(str, test)), "train": len(train), "band pixels": band, "methods": rows}
 
 
-def summary(cells):
-    """Print the means of each method and the paired differences of ours to each."""
-    of = {name: [cell["methods"][name] for cell in cells] for name in cells[0]["methods"]}
-    tests = [cell["test"].split() for cell in cells]
-    rows = {}
-    for name, each in of.items():
-        rows[name] = means(each)
-        if name != "learned":
-            rows[name]["learned minus this"] = {key: paired(of["learned"], each, key, tests) for key in ("error", "band")}
-            gains = [a["class average"] - b["class average"] for a, b in zip(of["learned"], each, strict=True)]
-            rows[name]["learned minus this"]["class average"] = {"splits": [round(x, 5) for x in gains]}
-        print(name, json.dumps(rows[name]), flush=True)
-    return rows
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
@@ -145,8 +130,10 @@ def main():
         cells.get(f"split {seed}", partial(split, images, masks, features, settings, seed))
         for seed in range(settings.seed, settings.seed + settings.splits)
     ]
-    cells.rows["summary"] = summary(rows)
+    cells.summary = compared(rows, "learned")
     cells.save()
+    for row in cells.summary:
+        print(json.dumps(row))
 
 
 if __name__ == "__main__":
