@@ -8,7 +8,8 @@ column. They are scored on 500 whole rows that they have not seen: ``log-likelih
 beside it), and ``error``, the share of values that are not the most probable ones given all other columns of the row, and
 ``log loss`` of these predictions per value.
 
-*independent*: no edges. *chow_liu*: the tree, likelihood by EM. *lasso*: edges by the lasso, pseudolikelihood.
+*independent*: no edges. *chow_liu*: the tree, likelihood by EM. *lasso*: edges by the lasso, pseudolikelihood. *lasso,
+exact*: the same edges, likelihood by EM (added when the others had been seen; empty where the junction tree is too large).
 *lasso, loopy BP*: the same edges, surrogate likelihood and predictions through loopy belief propagation. *pgmpy*: hill
 climbing by BIC, then BDeu, both from the counts of the rows that have the values in question. *LightGBM*: one classifier
 for each column from all others, which has no joint distribution. Every fit of ours has 60 seconds at the most. Nothing was
@@ -24,6 +25,7 @@ from functools import partial
 import numpy as np
 
 from backfield.datasets import data_dir
+from backfield.errors import InputError
 from backfield.models import MarkovNetwork, Model
 from backfield_benchmarks.cells import Cells
 
@@ -33,6 +35,7 @@ OURS = {
     "independent": {"edges": [], "objective": "likelihood"},
     "chow_liu": {"edges": "chow_liu", "objective": "likelihood"},
     "lasso": {"edges": "lasso", "objective": "pseudolikelihood"},
+    "lasso, exact": {"edges": "lasso", "objective": "likelihood"},
     "lasso, loopy BP": {"edges": "lasso", "objective": "likelihood", "inference": LOOPY},
 }
 
@@ -125,7 +128,10 @@ def cell(model, n, seed, method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if method in OURS:
-            row = ours(train, test, OURS[method])
+            try:
+                row = ours(train, test, OURS[method])
+            except InputError as error:
+                return {"refused": str(error)}
         else:
             row = {"pgmpy": pgmpy, "LightGBM": lightgbm}[method](train, test, states)
     return {**row, "truth": likelihood(model, test), "seconds": time.process_time() - start}
@@ -145,11 +151,19 @@ def main():
             for seed in range(options.seeds):
                 for method in methods:
                     cells.get(f"{name} {n} {seed} {method}", partial(cell, model, n, seed, method))
+            cells.summary = [row for row in cells.summary if (row["network"], row["rows"]) != (name, n)]
             for method in methods:
                 rows = [cells.rows[f"{name} {n} {seed} {method}"] for seed in range(options.seeds)]
-                keys = [key for key in ("log-likelihood", "error", "log loss") if rows[0][key] is not None]
-                shown = [f"{key} {np.mean([row[key] for row in rows]):.3f}" for key in keys]
-                print(f"{name} {n} {method}: {', '.join(shown)} (truth {np.mean([row['truth'] for row in rows]):.3f})")
+                row = {"network": name, "rows": n, "method": method, "seeds": options.seeds} | means(rows)
+                cells.summary.append(row)
+                print(row, flush=True)
+            cells.save()
+
+
+def means(rows):
+    """Return the means over seeds of what all of them have."""
+    keys = ("log-likelihood", "truth", "error", "log loss", "seconds")
+    return {key: float(np.mean([row[key] for row in rows])) for key in keys if all(row.get(key) is not None for row in rows)}
 
 
 if __name__ == "__main__":
