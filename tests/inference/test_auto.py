@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield.inference.auto.bounds import Bounds, LowerByClusters, UpperByMiniBuckets, tighten
+from backfield.inference.auto.bounds import Bounds, LowerByClusters, UpperByMiniBuckets, plain_upper, tighten
 from backfield.inference.auto.cluster_mean_field import ClusterMeanField, cut
 from backfield.inference.auto.descent import minimise
 from backfield.inference.auto.mini_buckets import MiniBucketBound, Split
@@ -142,6 +142,17 @@ def test_bounds_where_memory_is_short():
         assert np.isfinite(run.lower) and np.isfinite(run.upper) and run.lower <= run.log_partition <= run.upper
         assert "log Z is in [" in run.extra["known"]
         np.testing.assert_allclose([row.sum() for row in run.unary], 1)
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.3])
+def test_a_bound_from_above_is_known_at_once(zeros):
+    for seed in range(20):
+        theta = model(seed, zeros=zeros)
+        assert plain_upper(theta) >= enumerate_model(theta)[0] - 1e-9
+    edges = np.stack(np.triu_indices(40, 1), axis=1)
+    theta = random_potentials(bf.Graph.from_edges(edges, n_variables=40), np.random.default_rng(0), 0.5)
+    run = bf.infer(theta, "auto(seconds=0.01)")
+    assert run.lower <= run.upper < np.inf
 
 
 def test_zeros_with_short_memory():

@@ -21,7 +21,7 @@ import numpy as np
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.graph import Potentials
 from backfield.graph.conditioning import Restriction, check_possible
-from backfield.inference.auto.bounds import Bounds, LowerByClusters, UpperByMiniBuckets, tighten
+from backfield.inference.auto.bounds import Bounds, LowerByClusters, UpperByMiniBuckets, plain_upper, tighten
 from backfield.inference.base import Inference, Result
 from backfield.inference.exact.base import ImpossibleError, check_positive
 from backfield.inference.exact.elimination import Elimination, TooLargeError, band_order, eliminate, in_order
@@ -132,6 +132,7 @@ class Auto(Inference, name="auto"):
 
     def _bounded(self, theta: Potentials, order: list[int], start: float) -> Result:
         bounds, deadline = Bounds(), start + self.seconds
+        bounds.drop_upper(plain_upper(theta), "the largest entries of factors")
         run = _propagated(theta, bounds)
         beliefs = _started(theta, bounds, run)
         upper = UpperByMiniBuckets(theta, order, bounds, self.memory // 2)
@@ -145,7 +146,7 @@ def _propagated(theta: Potentials, bounds: Bounds) -> Result:
         warnings.simplefilter("ignore", ConvergenceWarning)
         loopy = LoopyBP(n_iter=300, tol=1e-7, damping=0.2).infer(theta)
         reweighted = TreeReweighted(n_iter=300, tol=1e-10).infer(theta)
-    if reweighted.bound == "upper" and reweighted.converged:
+    if reweighted.bound == "upper":  # claimed only where it holds, converged or not
         # What its messages still miss is far below this.
         slack = 1e-7 * max(1.0, abs(reweighted.log_partition))
         bounds.drop_upper(reweighted.log_partition + slack, "tree-reweighted message passing")
