@@ -81,6 +81,13 @@ def faults(row):
     return {"crossed": crossed, "worse with time": wider, "apart": apart, "worse than one method alone": loose}
 
 
+def flat(name, row, seconds):
+    """Return a row of the table: the interval after some seconds, beside the methods alone."""
+    found = {key: round(row[f"auto {seconds}"][key], 3) for key in ("lower", "upper")}
+    alone = {method: round(row[method]["log Z"], 3) for method in ("mean field", "TRW")}
+    return {"model": name, "seconds": seconds} | found | alone
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
@@ -96,6 +103,8 @@ def main():
             f"{model}: TRW - mean field {alone:.2f}; auto "
             + ", ".join(f"{s} s {w:.2f}" for s, w in zip(SECONDS, widths, strict=True))
         )
+    cells.summary = [flat(name, row, seconds) for name, row in cells.rows.items() for seconds in SECONDS]
+    cells.save()
     total: dict[str, int] = {}
     for row in cells.rows.values():
         for key, count in faults(row).items():
