@@ -90,7 +90,7 @@ def main():
     for name in settings.sets:
         data = read(name, settings.data, settings.shrink)
         rows = [cells.get(f"{name} {seed}", partial(run, data, settings, seed)) for seed in range(settings.seeds)]
-        table += [{"set": name} | row for row in compared(rows, "dense")]
+        table += [{"set": name, "seeds": len(rows)} | row for row in compared(rows, "dense")]
     cells.summary = table
     cells.save()
     for row in table:
