@@ -11,7 +11,7 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors", "file_kinds"],
-    ["atomic", "deprecation", "limits", "indices", "drawing", "constraints"],
+    ["atomic", "deprecation", "limits", "indices", "drawing", "constraints", "lazy_names"],
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],

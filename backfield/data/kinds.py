@@ -13,7 +13,7 @@ import numpy as np
 
 from backfield.atomic import replacing
 from backfield.data.format import Data, Format, Preprocessing
-from backfield.data.formats.columns import read_column_file, read_text, write_column_file
+from backfield.data.formats.columns import read_column_file, write_column_file
 from backfield.data.formats.images import read_image_folder, write_mask
 from backfield.data.formats.npz import Arrays, base_keys, read_npz, read_stacked, write_npz
 from backfield.data.formats.stacks import ending_of, files_in
@@ -21,6 +21,7 @@ from backfield.data.packed import is_packed, open_shards
 from backfield.data.pixels import choose_pixels, pixel_inputs
 from backfield.data.samples import GridSample
 from backfield.data.sequences import Lazy
+from backfield.datasets.conll import read_text
 from backfield.errors import InputError
 from backfield.features.tokens import Templates, joined, window_features, window_template, word_features
 

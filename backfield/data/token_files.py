@@ -11,9 +11,9 @@ import numpy as np
 
 from backfield.data.format import Data, Preprocessing
 from backfield.data.formats._text import write_packed
-from backfield.data.formats.columns import read_text
 from backfield.data.formats.graphs import are_graph_lines
 from backfield.data.kinds import ColumnFile
+from backfield.datasets.conll import read_text
 from backfield.errors import InputError
 from backfield.limits import parse_json
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from backfield.data.formats._text import write_packed
+from backfield.datasets.conll import Token, read_columns
 from backfield.errors import InputError
-
-if TYPE_CHECKING:
-    from backfield.features.tokens import Token
 
 
 class ColumnFile(NamedTuple):
@@ -46,41 +43,6 @@ def read_column_file(path: str | Path, n_features: int | None = None, with_label
         raise InputError(f"{path} has {count} columns; {columns}.")
     sentences = [[token[:-1] for token in sentence] for sentence in rows]
     return ColumnFile(sentences, [[token[-1] for token in sentence] for sentence in rows])
-
-
-def read_columns(path: str | Path, n_columns: int | None = None) -> list[list[Token]]:
-    """Return the sentences of a column file, each a list of tokens, each a tuple of its columns.
-
-    Every token must have ``n_columns`` columns; ``None``: as many as the first one. Lines ``-DOCSTART-`` are left out.
-    """
-    where = ""
-    sentences: list[list[Token]] = [[]]
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        token = tuple(line.split())
-        if not token:
-            if sentences[-1]:
-                sentences.append([])
-            continue
-        if n_columns is None:
-            n_columns, where = len(token), f" as on line {number}"
-        if len(token) != n_columns:
-            columns = "1 column" if len(token) == 1 else f"{len(token)} columns"
-            raise InputError(f"{path} line {number}: received {columns}, {n_columns} are needed{where}.")
-        sentences[-1].append(tuple(map(sys.intern, token)))
-    sentences = [sentence for sentence in sentences if sentence and sentence[0][0] != "-DOCSTART-"]
-    if not sentences:
-        raise InputError(f"{path}: has no sentences; lines of columns are needed, an empty line between sentences.")
-    return sentences
-
-
-def read_text(path: str | Path) -> str:
-    """Return the text of a file in UTF-8."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not a text file in UTF-8 (byte {error.start}).") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from error
 
 
 def write_column_file(path: str | Path, sentences: Sequence[Sequence[Sequence[str]]]) -> None:

@@ -101,13 +101,13 @@ def plan(labels, order, ends, flat, tab_ptr, tab_var, wanted, address, top):
     sorted_slots = _sorted_slots(tab_ptr, tab_var, tree.depth)
     members, ptr, numbers = _members(tree, tab_ptr, tab_var, sorted_slots, wanted, address)
     jobs = _no_jobs(tree.sep_ptr, len(members), top)
-    axis = np.empty(len(labels), np.int64)
+    axis, sizes = np.empty(len(labels), np.int64), np.empty(len(members), np.int64)
     for j in range(len(tree.parent)):
         message = n_tables + j
         local = _axes(tree, j, labels, axis)
         for i in numbers[ptr[j] : ptr[j + 1]]:
             _set_mask(members[i], tab_var if i < n_tables else flat, axis, local)
-        clique = _clique(numbers[ptr[j] : ptr[j + 1]], local, members)
+        clique = _clique(numbers[ptr[j] : ptr[j + 1]], local, members, sizes)
         _place_message(members[message], local, jobs.used)
         _plan_joins(clique, members, jobs)
         _plan_message(message, clique, members, jobs)
@@ -272,10 +272,12 @@ def _entries(mask, local):
 
 
 @inlined
-def _clique(numbers, local, members):
-    """Return a clique."""
+def _clique(numbers, local, members, sizes):
+    """Return a clique; ``sizes`` is room for the entries of its members."""
     whole, by_size = (1 << len(local)) - 1, numbers.copy()
-    _sort(by_size, members[:, ENTRIES])
+    for i in numbers:
+        sizes[i] = members[i, ENTRIES]
+    _sort(by_size, sizes)
     return Clique(local, numbers, by_size, whole, _entries(whole, local) // SHARE)
 
 
