@@ -1,6 +1,6 @@
 """Where nodes of a 4-connected grid stand in memory: colour by colour, even rows apart from odd ones.
 
-A place holds the node of a row whose column, halved, it counts; so neighbours of consecutive nodes are consecutive, too.
+In a row, place k of a colour holds column 2k or 2k + 1, so the neighbours of consecutive nodes are consecutive, too.
 """
 
 from __future__ import annotations
