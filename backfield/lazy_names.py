@@ -1,31 +1,37 @@
-"""Names of a package whose modules are imported when a name is first asked for: some take longer to import than to use."""
+"""Names of a package whose modules are imported when a name is first asked for: some take longer to import than to use.
+
+The stub of the package, ``__init__.pyi``, says where each name lives, to type checkers and to us.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, tuple[str, ...]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
-
-    Parameters
-    ----------
-    package
-        Its name.
-    homes
-        Module -> names that live there.
-    """
-    home = {name: module for module, names in homes.items() for name in names}
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
+    home = homes(package)
     scope = vars(importlib.import_module(package))
 
     def get(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if home[name] == package:  # the name of a module
+            return importlib.import_module(f"{package}.{name}")
         found = scope[name] = getattr(importlib.import_module(home[name]), name)
         return found
 
     return get, lambda: sorted({*scope, *home}), [*home]
+
+
+@functools.cache
+def homes(package: str) -> dict[str, str]:
+    """Return the public names of a package, and the module of each."""
+    stub = Path(str(importlib.import_module(package).__file__)).with_suffix(".pyi")
+    imports = [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}

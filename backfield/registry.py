@@ -16,14 +16,17 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from backfield import plugins
 from backfield.errors import InputError
+from backfield.lazy_names import homes
 
 _REGISTRY: dict[str, dict[str, type[Component]]] = {}
 
@@ -84,6 +87,8 @@ def _same(value: Any, default: Any) -> bool:
 
 def _refuse_taken(cls: type[Component]) -> None:
     """Refuse the name of another class; the same class, defined again, takes the place of the old one."""
+    if not cls.__module__.startswith("backfield."):
+        has(cls.room, cls.name)  # ours have their names, also where they were not imported yet
     other = _REGISTRY.get(cls.room, {}).get(cls.name)
     if other is not None and _origin(other) != _origin(cls):
         raise InputError(
@@ -99,22 +104,34 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def names(room: str) -> list[str]:
-    """Names of the parts of a room, those of plugins too, in the order in which they were registered."""
+    """Names of the parts of a room, those of plugins too."""
     _open(room)
     plugins.load_all()
-    return list(_REGISTRY.get(room, {}))
+    return sorted(_REGISTRY.get(room, {}))
 
 
 def rooms() -> list[str]:
-    """Names of the rooms that hold registered parts, those of plugins too."""
+    """Names of the rooms that hold registered parts, those of plugins too: packages with a contract, ``base.py``."""
+    for folder in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if folder.ispkg and importlib.util.find_spec(f"backfield.{folder.name}.base") is not None:
+            _open(folder.name)
     plugins.load_all()
-    return list(_REGISTRY)
+    return sorted(_REGISTRY)
 
 
-def _open(room: str) -> None:
-    """Import a room, whose parts then register themselves."""
-    if importlib.util.find_spec(f"backfield.{room}") is not None:
-        importlib.import_module(f"backfield.{room}")
+def _open(room: str, part: str | None = None) -> None:
+    """Import the modules of a room, whose parts then register themselves, until there is a ``part``.
+
+    The class of a part usually has its name, so that module comes first.
+    """
+    if importlib.util.find_spec(f"backfield.{room}") is None:
+        return
+    home = homes(f"backfield.{room}")
+    likely = "" if part is None else part.replace("_", "")
+    for name in sorted(home, key=lambda name: name.lower() != likely):
+        if part is not None and part in _REGISTRY.get(room, {}):
+            return
+        importlib.import_module(home[name])
 
 
 def lookup(room: str, name: str) -> type[Component]:
@@ -144,7 +161,7 @@ def _unknown(name: str, among: Sequence[str]) -> str:
 def has(room: str, name: str) -> bool:
     """Whether a room has the part ``name``; plugins are not loaded for it."""
     if name not in _REGISTRY.get(room, {}):
-        _open(room)
+        _open(room, name)
     return name in _REGISTRY.get(room, {})
 
 

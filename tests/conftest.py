@@ -63,4 +63,6 @@ for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (getattr(
 # How long drawing an example takes is no property of what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+# Many tests start other processes, which would compile every module anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / _digest())

@@ -9,9 +9,6 @@ import typer
 if TYPE_CHECKING:
     from backfield.registry import Component
 
-# Packages that hold no registered parts, some of them slow to import.
-SURROUNDINGS = ("bridges", "cli", "datasets", "estimators", "graph", "io", "plugins", "report", "testing")
-
 
 def list_parts(
     room: Annotated[str | None, typer.Argument(help="One room, such as inference; all by default.")] = None,
@@ -19,27 +16,14 @@ def list_parts(
     """List the parts of every room with their parameters."""
     from backfield.cli._console import console
     from backfield.errors import InputError
+    from backfield.registry import rooms
 
-    known = load_rooms()
+    known = rooms()
     if room is not None and room not in known:
         raise InputError(f"there is no room {room!r}; rooms with parts: {', '.join(known)}.")
     out = console()
     for name in [room] if room is not None else known:
         out.print(_table(name))
-
-
-def load_rooms() -> list[str]:
-    """Import every room, so all parts are registered, and return the names of those that have any."""
-    import importlib
-    import pkgutil
-
-    import backfield
-    from backfield.registry import rooms
-
-    for module in pkgutil.iter_modules(backfield.__path__):
-        if module.ispkg and module.name not in SURROUNDINGS:
-            importlib.import_module(f"backfield.{module.name}")
-    return sorted(rooms())
 
 
 def _table(room: str) -> Any:
@@ -53,7 +37,7 @@ def _table(room: str) -> Any:
     table = Table(title=room, box=box.SIMPLE, title_justify="left")
     for heading in ["name", "parameters", *extra, "what it is"]:
         table.add_column(heading, overflow="fold")
-    for name in sorted(names(room)):
+    for name in names(room):
         part = lookup(room, name)
         cells = [name, parameters(part), *[_word(getattr(part, key)) for key in extra], first_line(part)]
         table.add_row(*map(escape, cells))

@@ -1,9 +1,5 @@
 """mu or theta -> labels."""
 
-from backfield.decoders.base import Decoder as Decoder
-from backfield.decoders.f_measure import BalancedThreshold as BalancedThreshold
-from backfield.decoders.f_measure import ExpectedF as ExpectedF
-from backfield.decoders.f_measure import SampledThreshold as SampledThreshold
-from backfield.decoders.map import Map as Map
-from backfield.decoders.max_marginal import MaxMarginal as MaxMarginal
-from backfield.decoders.soft import Soft as Soft
+from backfield.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,8 +1,5 @@
 """d_mu -> d_theta."""
 
-from backfield.gradients.backpropagation import Backpropagation as Backpropagation
-from backfield.gradients.base import Gradient as Gradient
-from backfield.gradients.base import Outcome as Outcome
-from backfield.gradients.implicit import Implicit as Implicit
-from backfield.gradients.perturbation import Perturbation as Perturbation
-from backfield.gradients.truncated import Truncated as Truncated
+from backfield.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

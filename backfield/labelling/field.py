@@ -33,7 +33,7 @@ from backfield.registry import get
 N_ITER = 5
 INFERENCE = f"tree_reweighted(n_iter={N_ITER})"
 #: Pixels beyond which nothing matters.
-MARGIN = 2 * N_ITER + 2
+MARGIN: int = 2 * N_ITER + 2
 #: Largest side of a piece of an image that is thought about at once.
 SIDE = 512
 #: How a model file says what the features are.

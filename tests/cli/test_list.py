@@ -2,11 +2,11 @@
 
 import pytest
 
-from backfield.cli.list import first_line, load_rooms
-from backfield.registry import lookup, names
+from backfield.cli.list import first_line
+from backfield.registry import lookup, names, rooms
 
 
-@pytest.mark.parametrize("room", load_rooms())
+@pytest.mark.parametrize("room", rooms())
 def test_no_markup_is_left(room):
     for name in names(room):
         line = first_line(lookup(room, name))

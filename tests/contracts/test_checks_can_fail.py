@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import importlib
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -28,8 +27,7 @@ from backfield.testing.inference import smallest_graphs
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch):
     """Broken parts are gone after each test."""
-    for room in ("decoders", "estimators", "learners", "oracles"):
-        importlib.import_module(f"backfield.{room}")
+    registry.rooms()  # imports all of them
     monkeypatch.setattr(registry, "_REGISTRY", copy.deepcopy(registry._REGISTRY))
 
 

@@ -22,8 +22,7 @@ _spec.loader.exec_module(pages)
 @pytest.fixture
 def registry(monkeypatch):
     """Parts that a page adds are gone after it; those of the library are there before it."""
-    for room in ("decoders", "estimators", "learners", "oracles"):
-        importlib.import_module(f"backfield.{room}")
+    parts.rooms()  # imports all of them
     monkeypatch.setattr(parts, "_REGISTRY", copy.deepcopy(parts._REGISTRY))
 
 

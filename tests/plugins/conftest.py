@@ -1,7 +1,6 @@
 """Plugins are loaded into a copy of the registry, and gone after each test."""
 
 import copy
-import importlib
 import sys
 
 import pytest
@@ -31,8 +30,7 @@ class Nothing(Loss, name="nothing_lost"):
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
-    for room in ("decoders", "estimators", "learners", "oracles"):
-        importlib.import_module(f"backfield.{room}")
+    registry.rooms()  # imports all of them
     monkeypatch.setattr(registry, "_REGISTRY", copy.deepcopy(registry._REGISTRY))
     monkeypatch.setattr(plugins, "_LOADED", set())
     monkeypatch.setattr(plugins, "_FILES", {})

@@ -1,0 +1,34 @@
+from backfield.api import find_map as find_map
+from backfield.api import hessian_vector as hessian_vector
+from backfield.api import infer as infer
+from backfield.api import inference_gradient as inference_gradient
+from backfield.api import value_and_gradient as value_and_gradient
+from backfield.data.neighbours import NeighbourMeans as NeighbourMeans
+from backfield.data.packed import open_shards as open_shards
+from backfield.data.packed import write_shards as write_shards
+from backfield.energies import Network as Network
+from backfield.errors import ClusterError as ClusterError
+from backfield.errors import ConvergenceWarning as ConvergenceWarning
+from backfield.errors import InputError as InputError
+from backfield.estimators import CRF as CRF
+from backfield.estimators import ChainCRF as ChainCRF
+from backfield.estimators import Classifier as Classifier
+from backfield.estimators import DenseCRF as DenseCRF
+from backfield.estimators import GraphCRF as GraphCRF
+from backfield.estimators import GridCRF as GridCRF
+from backfield.estimators import GridSample as GridSample
+from backfield.estimators import MultiLabelCRF as MultiLabelCRF
+from backfield.estimators import Sample as Sample
+from backfield.estimators import Scaled as Scaled
+from backfield.estimators import VolumeCRF as VolumeCRF
+from backfield.estimators.model_file import load as load
+from backfield.graph import Graph as Graph
+from backfield.graph import Kernel as Kernel
+from backfield.graph import Potentials as Potentials
+from backfield.graph import Tied as Tied
+from backfield.graph import batch as batch
+from backfield.labelling.notebook import label as label
+from backfield.models import MarkovNetwork as MarkovNetwork
+from backfield.models import Model as Model
+
+__version__: str
