@@ -41,6 +41,25 @@ def shell(site, *arguments):
     return run(site, "-m", "backfield", *arguments)
 
 
+def session(site, *commands):
+    """Run commands one after the other in one process, which saves starting it; return what each printed."""
+    code = """
+import contextlib, io, json, sys
+from backfield.cli.app import run
+said = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = run(arguments)
+    if code:
+        sys.exit(code)
+    said.append(out.getvalue())
+print(json.dumps(said))
+"""
+    done = run(site, "-c", code, json.dumps([list(map(str, command)) for command in commands]))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 def test_from_python(site):
     code = """
 import sys
@@ -122,22 +141,22 @@ def test_its_structure_from_the_shell(site, tmp_path, sizes):
     y = rings(tmp_path / "rings.npz", sizes)
     data, model, found = (tmp_path / name for name in ("rings.npz", "model.bf", "found.npz"))
     setting = ["--loss", "focal", "--inference", "parallel_mean_field(n_iter=2)", "--learner", "lbfgs(max_iter=20)"]
-    done = shell(site, "fit", data, "--model", "ring(reach=2)", *setting, "-o", model)
-    assert done.returncode == 0 and "4 rings, " in done.stdout and "labelled beads" in done.stdout, done.stderr
-    done = shell(site, "predict", model, data, "--proba", "-o", found)
-    assert done.returncode == 0, done.stderr
+    fitted, _, score, packed, _, again = session(
+        site,
+        ["fit", data, "--model", "ring(reach=2)", *setting, "-o", model],
+        ["predict", model, data, "--proba", "-o", found],
+        ["evaluate", model, data, "--json"],
+        ["pack", data, "--like", model, "-o", tmp_path / "packed", "--n-jobs", 1],
+        ["fit", tmp_path / "packed", *setting, "-o", tmp_path / "other.bf"],
+        ["evaluate", tmp_path / "other.bf", tmp_path / "packed", "--json"],
+    )
+    assert "4 rings, " in fitted and "labelled beads" in fitted
     file = np.load(found)
     predicted = file["y"] if "y" in file else [file[f"y_{k}"] for k in range(len(sizes))]
     assert all(np.array_equal(a, b) for a, b in zip(predicted, y, strict=True))
-    done = shell(site, "evaluate", model, data, "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["accuracy"] == 1, done.stderr
-    done = shell(site, "pack", data, "--like", model, "-o", tmp_path / "packed", "--n-jobs", 1)
-    assert done.returncode == 0 and "4 rings in 1 shards" in done.stdout, done.stderr
+    assert json.loads(score)["accuracy"] == json.loads(again)["accuracy"] == 1
+    assert "4 rings in 1 shards" in packed
     assert json.loads((tmp_path / "packed" / "index.json").read_text())["kind"] == "ring(reach=2)"
-    done = shell(site, "fit", tmp_path / "packed", *setting, "-o", tmp_path / "other.bf")
-    assert done.returncode == 0, done.stderr
-    done = shell(site, "evaluate", tmp_path / "other.bf", tmp_path / "packed", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["accuracy"] == 1, done.stderr
 
 
 def test_its_structure_compared(site, tmp_path):
