@@ -28,7 +28,7 @@ from backfield.training.weights import WeightLayout
 _FOLD = 5
 #: How strongly kernels may enter, beside not at all, by the parameter ``guard``.
 STRENGTHS: dict[str | bool, tuple[float, ...]] = {
-    "labels": (1.0, 1.5, 2.0, 3.0, 4.0),
+    "labels": (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0),
     "auto": (1.0,),
     True: (1.0,),
     False: (),

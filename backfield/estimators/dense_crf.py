@@ -20,7 +20,7 @@ class DenseCRF(CRF, structure="dense", defaults={"inference": "mean_field(n_iter
     field with its unary terms alone. Then it learns from all. Where the field was worse the kernels are switched off: a
     ``DenseCRF`` is not noticeably worse than its unary terms. ``message_`` reports the outcome. Networks as unary terms are
     not compared. ``guard=False`` learns from all examples at once and compares nothing. ``guard="labels"`` is for those who
-    need labels and no probabilities: kernels become up to four times as strong where that means fewer errors on the rest.
+    need labels and no probabilities: kernels become up to 16 times as strong where that means fewer errors on the rest.
 
     Parameters
     ----------
