@@ -9,11 +9,11 @@ pydensecrf2 (see ``dense_pydensecrf``): the best of ``--settings`` random settin
 ``DenseCRF(unary="given", guard="labels")``, learned from the training images; beside it with kernels as strong as they were
 learned, for probabilities. (``guard="labels"`` first tried kernels up to four times as strong. With those, test errors were
 level with pydensecrf2's, and in four of five splits held-out images chose the strongest; up to 16 are offered since then.
-Strengths were compared on training images only.) Errors are shares of the labelled pixels of the test images, class averages means over the
-classes, the band is of 5 pixels around boundaries of the labels; differences are paired over test images, with a 95 %
-interval. Fewer images (``--train``, ``--test``) or smaller ones (``--shrink 2``: half as high and wide, and so are the band
-and the bandwidths in pixels) take less time. Each split is saved when it is done, and a study that is started again goes on
-(``--out``: a name in docs/results/studies, or a file).
+Strengths were compared on training images only.) Errors are shares of the labelled pixels of the test images, class averages
+means over the classes, the band is of 5 pixels around boundaries of the labels; differences are paired over test images,
+with a 95 % interval. Fewer images (``--train``, ``--test``) or smaller ones (``--shrink 2``: half as high and wide, and so
+are the band and the bandwidths in pixels) take less time. Each split is saved when it is done, and a study that is started
+again goes on (``--out``: a name in docs/results/studies, or a file).
 """
 
 import argparse
