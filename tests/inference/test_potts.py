@@ -11,7 +11,7 @@ from backfield.inference.message_passing.pairwise import PairwiseEngine
 from backfield.inference.message_passing.potts import PottsEngine, potts_strengths
 
 GRAPHS = {
-    "grid": Graph.grid(4, 5, labels=4),
+    "grid": Graph.grid(4, 5, labels=3),
     "dense": Graph.from_edges([(0, 1), (2, 1), (1, 3), (3, 0), (0, 1), (4, 2)], n_variables=6, labels=5),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
-from backfield.inference.message_passing.engine import MessageEngine
+from backfield.inference.message_passing.engine import MessageEngine, uniform_power
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import kernel, label_count
 from backfield.kernels.messages import combine
@@ -84,7 +84,7 @@ class EdgeEngine(MessageEngine):
         self.links: Links = schedule.compiled(graph, "links", links)
         self.visits: Visits = schedule.compiled(graph, "visits", visits)
         # None, not a number, where kernels shall be compiled without a branch.
-        self.uniform = float(rho[0]) if len(rho) and (rho == rho[0]).all() else None
+        self.uniform = uniform_power(rho)
         self.keep = damping if damping > 0 else None
         self.powers = np.empty(graph.n_slots, theta.dtype)
         self.powers[self.links.place] = np.repeat(self.rho, 2)

@@ -21,6 +21,12 @@ from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import exact_kernel
 
 
+def uniform_power(rho: np.ndarray) -> float | None:
+    """Return the rho of all factors where they share one, else ``None``; no factors need no kernel of their own."""
+    first = float(rho[0]) if len(rho) else 1.0
+    return first if (rho == first).all() else None
+
+
 class MessageEngine(Engine):
     """Theta bound to prepared tables, with counting numbers ``rho`` (F,), an order, and damping."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
-from backfield.inference.message_passing.engine import MessageEngine
+from backfield.inference.message_passing.engine import MessageEngine, uniform_power
 from backfield.inference.schedule import Schedule
 from backfield.kernels.compile import inlined, kernel, label_count
 from backfield.kernels.unrolled import small_array, unrolled_kernel
@@ -49,7 +49,7 @@ def program(graph: Graph, schedule: Schedule) -> np.ndarray:
         layout.stride[other],
     ]
     rows = np.stack(columns, axis=1)
-    if rows.size and rows.max() < 2**32:
+    if rows.max(initial=0) < 2**32:
         rows = rows.astype(np.uint32)  # half the memory, and an index that cannot be negative costs less
     rows.flags.writeable = False
     return rows
@@ -62,12 +62,13 @@ class GeneralEngine(MessageEngine):
         super().__init__(theta, np.ascontiguousarray(rho, dtype=np.float64), schedule, damping)
         layout = theta.graph.layout
         self.program = schedule.compiled(theta.graph, "program", program)
-        # None where all factors have two variables: the kernels are then compiled without the rest.
-        self.wide = None if theta.graph.arity == 2 else True
+        # None where all factors have two variables: the kernels are then compiled without the rest. Graphs without factors
+        # use the same ones.
+        self.wide = None if theta.graph.arity == 2 or not len(rho) else True
         n_labels = theta.graph.n_labels
         self.count = label_count(n_labels) if n_labels is not None and n_labels <= MOST_UNROLLED else None
         self.keep = damping if damping > 0 else None
-        self.uniform = float(rho[0]) if len(rho) and (rho == rho[0]).all() else None
+        self.uniform = uniform_power(rho)
         self.psi_unary = np.empty_like(theta.unary_flat)
         self.psi = np.empty_like(theta.factors_flat)
         _shift(layout.var_ptr, np.ones(theta.graph.n_variables), theta.unary_flat, self.psi_unary)
