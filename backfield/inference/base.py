@@ -179,6 +179,8 @@ class IterativeInference(Inference):
 
     #: Parameters with which the method is smooth enough for differences of its values to follow.
     gentle: ClassVar[dict[str, Any]] = {}
+    #: The kernels that also give derivatives with respect to parameters and to where iterations start.
+    plain_family: ClassVar[str] = "general"
 
     n_iter: Any  # a number, or "auto" in estimators, whose fit chooses it
     tol: float | None

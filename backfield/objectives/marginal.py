@@ -18,7 +18,6 @@ from backfield.graph import Potentials
 from backfield.graph.conditioning import Evidence
 from backfield.inference.base import ExactInference, IterativeInference
 from backfield.inference.conditioned import Conditioned
-from backfield.inference.message_passing.families import MessagePassing
 from backfield.losses import Loss
 from backfield.objectives.base import Objective, Seen, Setting, Target, count_wrong_marginals
 from backfield.objectives.names import Alias, jgmt_meaning
@@ -120,7 +119,7 @@ class Marginal(Objective):
         method = setting.inference
         if not isinstance(method, IterativeInference):
             raise InputError("only iterative methods have parameters to differentiate; use loopy_bp or tree_reweighted.")
-        plain = method.replace(family="log" if isinstance(method, MessagePassing) else "general")
+        plain = method.replace(family=method.plain_family)
         engine = plain.bind(theta)
         tape = Tape(engine, plain, Truncated.memory)
         value, d_mu = self.loss.value_and_dmu(engine.marginals(tape.last), target.labeling, target.weights)

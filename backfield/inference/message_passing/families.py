@@ -17,7 +17,7 @@ is promoted to float64 before the log domain is resorted to. All give the same n
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,8 @@ _ROOM = {np.dtype(dtype): 0.8 * float(-np.log(np.finfo(dtype).tiny)) for dtype i
 
 class MessagePassing(IterativeInference):
     """Base of methods on the update of [D13] eq. (18); subclasses are dataclasses that give ``counting_numbers``."""
+
+    plain_family: ClassVar[str] = "log"
 
     damping: float
     schedule: str
