@@ -27,7 +27,7 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {
         "the same after 10 iterations",
     ),
 }
-COMMON: dict[str, Any] = {"l2": 1e-4, "learner": "lbfgs(max_iter=300)", "dtype": "float64", "random_state": 0}
+COMMON: dict[str, Any] = {"l2": 1e-4, "learner": "lbfgs(max_iter=300)", "random_state": 0}
 N_SHOWN = 3
 
 
