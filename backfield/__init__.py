@@ -1,7 +1,5 @@
 """backfield: learn random fields on any graph through the inference that is used at test time."""
 
-import importlib
-import importlib.util
 from typing import Any
 
 from backfield.lazy_names import lazy_names
@@ -11,11 +9,7 @@ _get, __dir__, __all__ = lazy_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _version()
-    if name not in __all__ and not name.startswith("_") and importlib.util.find_spec(f"backfield.{name}") is not None:
-        return importlib.import_module(f"backfield.{name}")  # a room
-    return _get(name)
+    return _version() if name == "__version__" else _get(name)
 
 
 def _version() -> str:

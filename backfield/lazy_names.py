@@ -8,23 +8,24 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package; its modules are attributes, too."""
     home = homes(package)
     scope = vars(importlib.import_module(package))
 
     def get(name: str) -> Any:
-        if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if home[name] == package:  # the name of a module
+        if home.get(name, package) != package:
+            found = scope[name] = getattr(importlib.import_module(home[name]), name)
+            return found
+        if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None:
             return importlib.import_module(f"{package}.{name}")
-        found = scope[name] = getattr(importlib.import_module(home[name]), name)
-        return found
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: sorted({*scope, *home}), [*home]
 

@@ -41,6 +41,14 @@ def test_a_stub_names_all_parts_of_its_room(room):
     assert found and found <= set(homes(f"backfield.{room.name}"))
 
 
+def test_modules_are_attributes():
+    code = (
+        "import backfield as bf; print(bf.losses.base.Loss.room, bf.inference.message_passing.__name__, bf.datasets.conll)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("losses backfield.inference.message_passing <module"), done.stderr
+
+
 def test_a_grid_needs_neither_other_learners_nor_other_methods():
     code = """
 import json, sys
