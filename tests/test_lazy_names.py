@@ -16,6 +16,12 @@ ROOT = Path(backfield.__file__).parent
 STUBS = sorted(ROOT.rglob("__init__.pyi"))
 
 
+def test_a_stub_has_one_name_in_each_line():
+    for stub in STUBS:
+        body = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
+        assert {alias.asname: node.module for node in body for alias in node.names} == homes(package_of(stub))
+
+
 def package_of(stub):
     return ".".join(["backfield", *stub.parent.relative_to(ROOT).parts])
 
