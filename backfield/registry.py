@@ -15,8 +15,6 @@ import ast
 import dataclasses
 import difflib
 import importlib
-import importlib.util
-import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,9 +110,8 @@ def names(room: str) -> list[str]:
 
 def rooms() -> list[str]:
     """Names of the rooms that hold registered parts, those of plugins too: packages with a contract, ``base.py``."""
-    for folder in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if folder.ispkg and importlib.util.find_spec(f"backfield.{folder.name}.base") is not None:
-            _open(folder.name)
+    for contract in Path(__file__).parent.glob("*/base.py"):
+        _open(contract.parent.name)
     plugins.load_all()
     return sorted(_REGISTRY)
 
@@ -124,8 +121,8 @@ def _open(room: str, part: str | None = None) -> None:
 
     The class of a part usually has its name, so that module comes first.
     """
-    if importlib.util.find_spec(f"backfield.{room}") is None:
-        return
+    if not (Path(__file__).parent / room / "base.py").is_file():
+        return  # a room of a plugin
     home = homes(f"backfield.{room}")
     likely = "" if part is None else part.replace("_", "")
     for name in sorted(home, key=lambda name: name.lower() != likely):

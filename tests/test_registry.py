@@ -160,3 +160,10 @@ def test_a_bad_spec_is_one_clear_error(spec):
 def test_something_else_for_a_part(part, message):
     with pytest.raises(bf.InputError, match=message):
         get("inference", part)
+
+
+@pytest.mark.parametrize("room", ["graph", "api", "no_such_room"])
+def test_what_is_no_room_has_no_parts(room):
+    assert registry.names(room) == [] and not registry.has(room, "grid")
+    with pytest.raises(bf.InputError, match=f"there is no 'grid' in {room}"):
+        registry.get(room, "grid")
