@@ -1,3 +1,4 @@
+from backfield import metrics as metrics
 from backfield.api import find_map as find_map
 from backfield.api import hessian_vector as hessian_vector
 from backfield.api import infer as infer

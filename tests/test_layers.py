@@ -11,7 +11,8 @@ ROOT = Path(backfield.__file__).parent
 #: Rooms (and files of the top folder) from the ground up.
 LAYERS = [
     ["errors", "file_kinds"],
-    ["atomic", "deprecation", "limits", "indices", "drawing", "constraints", "lazy_names"],
+    ["atomic", "deprecation", "limits", "indices", "drawing", "constraints", "lazy_names", "late_imports"],
+    ["scikit_learn"],
     ["plugins"],
     ["kernels", "registry"],
     ["graph"],

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from backfield.atomic import write_bytes
 from backfield.compat.pycrfsuite import LABELS, Info, Tagger, Trainer, TrainingLog
 from backfield.constraints import checked, several
 from backfield.errors import InputError
 from backfield.estimators.crfsuite_model import write_crfsuite
+from backfield.scikit_learn import BaseEstimator
 
 #: Name here -> name in CRFsuite.
 _NAMES = {

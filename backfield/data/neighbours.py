@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix, hstack, issparse
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from backfield.data.samples import Sample
 from backfield.errors import InputError
 from backfield.graph import Graph
+from backfield.scikit_learn import BaseEstimator, TransformerMixin
 
 
 class NeighbourMeans(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
 
 from backfield.errors import InputError
+from backfield.scikit_learn import BaseEstimator, clone
 
 
 class Classifier(BaseEstimator):

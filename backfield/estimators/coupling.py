@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from backfield.errors import ConvergenceWarning, InputError
 from backfield.objectives import get_objective, make_setting
 from backfield.registry import find_room, get, parse
+from backfield.scikit_learn import clone
 from backfield.training.protocols import HasValue
 
 #: For objectives that L-BFGS cannot follow: a direction without a value, or a value with kinks.

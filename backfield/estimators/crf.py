@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
 
 from backfield.constraints import check, checked, several
 from backfield.data.packed import open_data
@@ -24,15 +23,15 @@ from backfield.estimators._predicting import Predictor, stream, stream_many
 from backfield.estimators._settings import FIT, Settings, changed_part, with_parts
 from backfield.graph import Potentials
 from backfield.inference import Result
-from backfield.metrics import StructuredTags, register
+from backfield.lazy_names import homes
+from backfield.metrics.tags import StructuredTags
 from backfield.registry import get, lookup
+from backfield.scikit_learn import BaseEstimator, ClassifierMixin, NotFittedError
 from backfield.structures import Structure
 from backfield.training.execution import N_CHUNKS, active, using
 from backfield.training.execution.cluster import open_cluster
 from backfield.training.problem import Problem
 from backfield.training.weights import WeightLayout
-
-register()  # scoring="accuracy" and others score examples of any size
 
 #: The first estimator of each structure.
 _KNOWN: dict[str, type[CRF]] = {}
@@ -42,8 +41,16 @@ def estimator_for(structure: str, **params: Any) -> CRF:
     """Return an estimator for data of a structure: its own class, with its defaults, where there is one."""
     part = get("structures", structure)
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    known = _KNOWN.get(part.name)
+    known = _estimator_of(part.name)
     return CRF(structure=repr(part), **params) if known is None else known(**fields | params)
+
+
+def _estimator_of(structure: str) -> type[CRF] | None:
+    """Return the class that has the structure; ours has its name, as GridCRF, and is imported now."""
+    for name, module in homes("backfield.estimators").items():
+        if name.lower() == f"{structure}crf":
+            importlib.import_module(module)
+    return _KNOWN.get(structure)
 
 
 class CRF(ClassifierMixin, BaseEstimator):

@@ -18,7 +18,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
-from sklearn.utils.validation import check_is_fitted
 
 from backfield.atomic import write_bytes
 from backfield.constraints import check
@@ -36,8 +35,10 @@ from backfield.estimators.crf import CRF
 from backfield.estimators.crfsuite_model import from_crfsuite
 from backfield.estimators.multi_label import MultiLabelCRF
 from backfield.features.columns import Columns
+from backfield.lazy_names import homes
 from backfield.limits import parse_json
 from backfield.registry import Component, get, plain
+from backfield.scikit_learn import check_is_fitted
 from backfield.structures import Structure
 from backfield.training.weights import WeightLayout
 
@@ -170,7 +171,7 @@ def _estimator(text: dict[str, Any]) -> CRF:
     """Return the estimator with its parameters, not fitted."""
     from backfield import estimators
 
-    cls = vars(estimators).get(text["estimator"])
+    cls = getattr(estimators, text["estimator"]) if text["estimator"] in homes("backfield.estimators") else None
     if isinstance(cls, type) and issubclass(cls, CRF):
         return cls(**text["params"])
     if "structure" not in text:

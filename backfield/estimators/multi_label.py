@@ -14,14 +14,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from backfield.constraints import Table, check, choice, instance, numbers, optional, real
 from backfield.errors import InputError
 from backfield.estimators.label_tree import LabelTree, strongest_pairs
 from backfield.learners import Learner
 from backfield.registry import Component, get
+from backfield.scikit_learn import BaseEstimator, ClassifierMixin, check_is_fitted, validate_data
 from backfield.training.protocols import Evaluation, Gram
 from backfield.training.weights import MAX_RIDGE
 

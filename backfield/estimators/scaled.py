@@ -8,13 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse, vstack
-from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted
 
 from backfield.constraints import check, estimator, optional
 from backfield.data.samples import GridSample, Sample
 from backfield.errors import InputError
+from backfield.scikit_learn import BaseEstimator, TransformerMixin, check_is_fitted, clone
 
 
 class Scaled(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]

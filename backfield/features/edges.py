@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.ndimage import sobel
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from backfield.errors import InputError
 from backfield.features.cache import FeatureCache, LazyFeatures, Progress, checked_list, transform_all
 from backfield.features.image import as_rgb, grey
+from backfield.scikit_learn import BaseEstimator, TransformerMixin
 
 KINDS = ("constant", "difference", "sobel", "contrast")
 #: Kinds that are numbers as they are, without thresholds.

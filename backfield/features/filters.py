@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from backfield.features.cache import LazyFeatures, Progress, transform_all
 from backfield.features.image import as_rgb, grey
 from backfield.features.local import LocalFeatures
+from backfield.scikit_learn import BaseEstimator, TransformerMixin
 
 _SHAPE, _TEXTURE = np.float32(6), np.float32(4)
 _COLOURS = ("red", "green", "blue")

@@ -16,10 +16,10 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from backfield.errors import InputError
 from backfield.features.cache import FeatureCache, LazyFeatures, Progress, transform_all
+from backfield.scikit_learn import BaseEstimator, TransformerMixin
 
 #: Shares of red, green and blue in the intensity (ITU-R 601, as pillow's mode "L").
 _GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)

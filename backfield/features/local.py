@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from backfield.constraints import is_one_of
 from backfield.errors import InputError
 from backfield.features.cache import Progress, transform_all
 from backfield.features.lazy import LazyArray
 from backfield.kernels.compile import exact_kernel, kernel
+from backfield.scikit_learn import BaseEstimator, TransformerMixin
 
 KINDS = ("intensity", "gaussian", "gradient", "laplacian", "hessian", "structure", "position")
 #: Kinds that exist once, whatever the scales are.

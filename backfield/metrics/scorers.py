@@ -7,22 +7,17 @@ all examples together; hidden labels (-1 or "") count nowhere. Any other estimat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import _scorer, get_scorer
-from sklearn.utils import ClassifierTags, get_tags
 
 from backfield.errors import InputError
+from backfield.metrics.tags import StructuredTags
 from backfield.metrics.tally import Metrics, Tally
+from backfield.scikit_learn import get_tags
 
 _Scorer: Any = type(get_scorer("accuracy"))
-
-
-@dataclass
-class StructuredTags(ClassifierTags):
-    """Tags of a classifier whose labels are one array per example."""
 
 
 class RaggedScorer(_Scorer):
@@ -96,3 +91,6 @@ def register() -> None:
             table[name] = RaggedScorer(*parts, value)
     table.setdefault("neg_ece", neg_ece)
     table.setdefault("mean_iou", mean_iou)
+
+
+register()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
 
 from backfield.data.sequences import Ragged
 from backfield.errors import InputError
+from backfield.scikit_learn import clone
 
 
 def cross_val_predict(

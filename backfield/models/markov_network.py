@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from backfield.constraints import Table, check, checked, instance, real, several, whole
 from backfield.data.formats.named_tables import nearest
@@ -23,6 +21,7 @@ from backfield.models.structure import chow_liu, lasso
 from backfield.models.table_objectives import Pseudolikelihood, Rows
 from backfield.models.tying import Tying
 from backfield.registry import Component
+from backfield.scikit_learn import BaseEstimator, check_is_fitted
 from backfield.training.weights import MAX_RIDGE
 
 #: What the parameters may be.
