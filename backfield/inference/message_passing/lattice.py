@@ -53,6 +53,7 @@ class MessageLattice(MessageEngine):
         assert graph.image_shape is not None and graph.n_labels == 2 and damping == 0
         super().__init__(theta, rho, schedule, damping)  # type: ignore[arg-type]
         self.power = float(rho[0])
+        self.powers = power_kind(self.power)
         rows, columns = graph.image_shape
         self.stride = (columns + 1) // 2 + 1
         numbers = _CACHE // theta.dtype.itemsize // (2 * (4 * 3 + 2 * 4 + 2))  # a place has tables, messages, unary terms
@@ -87,7 +88,7 @@ class MessageLattice(MessageEngine):
 
     def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
         """Do several sweeps in one call."""
-        _sweeps(last - first, self.together, self.stride, self.power, self.u, self.tables, state[None])
+        _sweeps(last - first, self.together, self.stride, self.power, self.powers, self.u, self.tables, state[None])
 
     def log_messages(self, state: np.ndarray) -> np.ndarray:
         """Return (0, log ratio) for each slot."""
@@ -106,7 +107,7 @@ class MessageLattice(MessageEngine):
     def record(self, states: np.ndarray, first: int) -> None:
         """Do several sweeps and keep every state, in one call."""
         if len(states) > 1:
-            _sweeps(1, self.together, self.stride, self.power, self.u, self.tables, states)
+            _sweeps(1, self.together, self.stride, self.power, self.powers, self.u, self.tables, states)
 
     def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Undo several sweeps in one call."""
@@ -114,12 +115,12 @@ class MessageLattice(MessageEngine):
 
     def _unwind(self, before: np.ndarray, after: np.ndarray, d_state: np.ndarray, d_theta: Adjoint) -> None:
         assert isinstance(d_theta, OddsAdjoint)
-        _unwind(self.stride, self.power, self.u, self.tables, before, after, d_state, d_theta.u, d_theta.tables)
+        _unwind(self.stride, self.power, self.powers, self.u, self.tables, before, after, d_state, d_theta.u, d_theta.tables)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
         mu = np.empty_like(self.theta.unary_flat)
-        _beliefs(*self._size, self.power, self.u, state, mu.reshape(-1, 2))
+        _beliefs(*self._size, self.power, self.powers, self.u, state, mu.reshape(-1, 2))
         return mu
 
     def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
@@ -266,18 +267,23 @@ def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):
                 d_factors[edge, 0, 0] = -(first + both + second)
 
 
+def power_kind(power: float) -> tuple[int, ...]:
+    """A tuple whose *length* says which power it is: 1, 1/2 (a root), or 0 for any other. Kernels hold the code of one."""
+    return (0,) * {1.0: 1, 0.5: 2}.get(power, 0)
+
+
 @inlined
-def _row_odds(power, u, m, colour, parity, start, size, F):
+def _row_odds(power, kind, u, m, colour, parity, start, size, F):
     """Write F of the nodes at ``size`` places of a row."""
     # [D13] (18): exp theta(x_j) prod_d m_d(x_j)^rho, label 1 over label 0
     stop = start + size
     m0, m1 = m[colour, 0, parity, start:stop], m[colour, 1, parity, start:stop]
     m2, m3 = m[colour, 2, parity, start:stop], m[colour, 3, parity, start:stop]
     bias = u[colour, parity, start:stop]
-    if power == 1:
+    if kind == 1:
         for k in range(size):
             F[k] = bias[k] * ((m0[k] * m1[k]) * (m2[k] * m3[k]))
-    elif power == 0.5:
+    elif kind == 2:
         for k in range(size):
             F[k] = bias[k] * np.sqrt((m0[k] * m1[k]) * (m2[k] * m3[k]))
     else:
@@ -299,7 +305,7 @@ def _row_tables(tables, colour, d, parity, other, start, shift, size):
 
 
 @kernel
-def _sweeps(count, together, stride, power, u, tables, states):
+def _sweeps(count, together, stride, power, powers, u, tables, states):
     """Sweep ``count`` times: one state in place, or every state but the first from the one before it.
 
     One loop per direction: beyond about six arrays a loop is not vectorised. Black nodes follow the red ones at a
@@ -307,6 +313,7 @@ def _sweeps(count, together, stride, power, u, tables, states):
     through memory once for several sweeps, not twice for each.
     """
     # [D13] (18) in ratios, red then black
+    kind = len(powers)
     first, last = stride, u.shape[2] - stride - 1
     F = np.empty(_BLOCK, u.dtype)
     for at in range(1 if len(states) > 1 else 0, len(states)):
@@ -330,7 +337,7 @@ def _sweeps(count, together, stride, power, u, tables, states):
             if size <= 0:
                 continue
             colour = half % 2
-            _row_odds(power, u, m, colour, parity, start, size, F)
+            _row_odds(power, kind, u, m, colour, parity, start, size, F)
             for d in range(4):
                 other, shift = neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]
@@ -341,9 +348,10 @@ def _sweeps(count, together, stride, power, u, tables, states):
 
 
 @kernel
-def _unwind(stride, power, u, tables, before, after, d_m, d_u, d_tables):
+def _unwind(stride, power, powers, u, tables, before, after, d_m, d_u, d_tables):
     """Undo the half sweeps, the last one first: take the adjoints of what a colour wrote, add those of what it read."""
     # [D13] Alg. 3 (back TRW): adjoints of the messages of one colour
+    kind = len(powers)
     first, last = stride, u.shape[2] - stride - 1
     dtype = u.dtype
     # On the stack: of these the compiler knows that they overlap nothing, and takes more into one loop.
@@ -358,7 +366,7 @@ def _unwind(stride, power, u, tables, before, after, d_m, d_u, d_tables):
         for start in range(first, last, _BLOCK):
             stop = min(start + _BLOCK, last)
             size = stop - start
-            _row_odds(power, u, m, colour, parity, start, size, F)
+            _row_odds(power, kind, u, m, colour, parity, start, size, F)
             for d in range(4):
                 other, shift = neighbour(colour, parity, stride, d)
                 incoming = m[colour, d, parity, start:stop]
@@ -405,15 +413,16 @@ def _odds(power, u, m, colour, parity, k):
 
 
 @kernel
-def _beliefs(rows, columns, stride, power, u, m, mu):
+def _beliefs(rows, columns, stride, power, powers, u, m, mu):
     # [D13] theorem below (18): mu(x_i)
+    kind = len(powers)
     one = u.dtype.type(1)
     F = np.empty(stride, u.dtype)
     for row in range(2 * rows):  # the red and the black nodes of every row
         r, colour = row // 2, row % 2
         left = (r + colour) % 2
         size = (columns + 1 - left) // 2
-        _row_odds(power, u, m, colour, r % 2, _place(stride, r, left), size, F)
+        _row_odds(power, kind, u, m, colour, r % 2, _place(stride, r, left), size, F)
         for k in range(size):
             i = r * columns + left + 2 * k
             mu[i, 1] = F[k] / (one + F[k])
