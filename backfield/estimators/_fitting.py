@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import sklearn.exceptions
 
 from backfield.constraints import check
 from backfield.data.label_sets import LabelSets
@@ -28,6 +27,7 @@ from backfield.graph.labeling import as_labeling, factor_entries
 from backfield.learners import Incremental, Learner
 from backfield.learners.base import Fit
 from backfield.objectives import Setting, get_objective
+from backfield.scikit_learn import ConvergenceWarning as SklearnConvergenceWarning
 from backfield.structures import BlockSize, Instance
 from backfield.training.examples import Example
 from backfield.training.execution import N_CHUNKS, active
@@ -40,7 +40,7 @@ _STREAM = 1e-4
 _FAR = 100.0
 
 
-class FitWarning(ConvergenceWarning, sklearn.exceptions.ConvergenceWarning):
+class FitWarning(ConvergenceWarning, SklearnConvergenceWarning):
     """A fit stopped far from its tolerance; scikit-learn's filters know it."""
 
 
@@ -116,10 +116,10 @@ def fit(
     if len(strengths) > 1 and not ready.learned.layout.kernels:
         raise InputError("guard='labels' says how strongly kernels enter (DenseCRF); there are none: use guard=True.")
     ready.learned.check_decoder(settings.decoder)
-    choice = choose(ready.settings, ready.problem, partial(_trial, settings, ready))
+    choice = choose(ready.settings, ready.problem, partial(_trial, settings, ready), settings.open_ridge)
     settings, learned = choice.settings, replace(ready.learned, inference=repr(choice.settings.inference))
     problem = make_problem(settings, ready.examples, learned.layout, ready.labelled, n_chunks)
-    problem.penalty = ready.problem.penalty
+    problem.penalty = ready.problem.penalty.times(choice.ridge)
     held_out = None
     if validation is not None:
         held_out = prepare(settings, *validation, learned=learned, n_chunks=n_chunks).problem
@@ -131,8 +131,9 @@ def fit(
 
     options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
     if choice.strength == 0:
+        penalty = problem.penalty
         problem, w = _trial(settings, ready, None, ready.examples, ready.labelled), np.zeros(problem.n_weights)
-        problem.penalty = ready.problem.penalty
+        problem.penalty = penalty
     else:
         w = start_weights(settings, ready) if choice.start is None else choice.start
     learner = settings.learner

@@ -151,6 +151,11 @@ class Settings:
         return self.params["guard"] is True
 
     @property
+    def open_ridge(self) -> bool:
+        """Whether held-out labels may ask for a stronger ridge; before the guard is resolved."""
+        return isinstance(self.params["l2"], str) and self.params["guard"] is not False
+
+    @property
     def can_select(self) -> bool:
         """Whether learning on a part and judging by the rest is possible: a value that falls, from a start of ours."""
         learner, objective = self.learner, self.objective

@@ -1,10 +1,12 @@
-"""What a default fit decides by held-out labels: how many sweeps, and how strongly edges enter.
+"""What a default fit decides by held-out labels: how many sweeps, how strong a ridge, and how strongly edges enter.
 
-A fifth of the examples is held out (of fewer than five examples, a fifth of the labels of each). The model is learned on the
-rest with 5 sweeps of inference, then, from the weights before, with 10 and 20; the fewest whose held-out loss is within half
-a per cent of the best are taken. Then the weights of edges are halved, quartered, ... and dropped: where less of them is
-noticeably better on held-out labels, less of them enters the model. The final fit sees all examples and starts from what was
-found. Large data are decided by a part of them. All is a function of data, settings and seed; threads do not matter.
+A fifth of the examples is held out (of fewer than five examples, a fifth of the labels of each); where labels are few, each
+fifth in turn. The model is learned on the rest with 5 sweeps of inference, then, from the weights before, with 10 and 20;
+the fewest whose held-out loss is within half a per cent of the best are taken. Where there are few labels for each weight,
+3, 10 and 30 times the ridge are tried, as long as that is noticeably better. Then the weights of edges are halved,
+quartered, ... and dropped: where less of them is noticeably better on held-out labels, less of them enters the model. The
+final fit sees all examples and starts from what was found. Large data are decided by a part of them. All is a function of
+data, settings and seed; threads do not matter.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from backfield.training.weights import WeightLayout
 
 #: Parts of which one is held out.
 _FOLDS = 5
-#: Labelled variables that are enough to decide by.
-_ENOUGH = 100_000
+#: Labelled variables that are enough to decide by; of fewer than these every part is held out in turn.
+_ENOUGH, _FEW = 100_000, 1_000
 #: Held-out losses that differ by less than this share are the same.
-_SAME_SWEEPS, _SAME_EDGES = 0.005, 0.01
+_SAME_SWEEPS, _SAME_RIDGE, _SAME_EDGES = 0.005, 0.01, 0.01
+#: How many times the ridge is tried, where there are fewer labels than this for each weight.
+_RIDGES, _PLENTY = (3.0, 10.0, 30.0), 50
 #: Standard error of a relative difference of held-out losses, times the root of the number of labels: a rough guess.
-_NOISE = 0.5
+_NOISE = 0.25
 #: How strongly edges may enter, beside fully.
 _STRENGTHS = (0.75, 0.5, 0.25, 0.1)
 #: Decides what is good enough; the final fit goes on from it.
@@ -42,11 +46,12 @@ Make = Callable[[Settings | None, Sequence[Example], list[int]], Problem]
 
 
 class Choice(NamedTuple):
-    """What was decided: settings, weights to start from, the share of edges, and why, in words and numbers."""
+    """What was decided: settings, weights to start from, factors of edges and ridge, and why, in words and numbers."""
 
     settings: Settings
     start: np.ndarray | None = None
     strength: float = 1.0
+    ridge: float = 1.0
     reason: str = ""
     numbers: dict[str, Any] | None = None
 
@@ -58,36 +63,47 @@ class _Split(NamedTuple):
     held_labelled: list[int]
 
 
-def choose(settings: Settings, problem: Problem, make: Make) -> Choice:
+def choose(settings: Settings, problem: Problem, make: Make, open_ridge: bool = False) -> Choice:
     """Return what held-out labels say about the fit of a problem."""
     sweeps, guarded, layout = settings.sweep_candidates, settings.guarded, problem.task.layout
     coupled = any(block.stop > block.start for block in layout.factors)
-    if not (sweeps or guarded) or not coupled or not settings.can_select or layout.kernels or layout.start().any():
+    open_ridge = open_ridge and problem.task.labelled.sum() < _PLENTY * problem.n_weights
+    if not (sweeps or guarded or open_ridge) or not coupled or not settings.can_select:
         return Choice(settings.with_sweeps(None))
-    split = _split(problem, settings.seed)
-    if split is None:
+    if layout.kernels or layout.start().any():
+        return Choice(settings.with_sweeps(None))
+    splits = _splits(problem, settings.seed)
+    if not splits:
         return Choice(settings.with_sweeps(None), reason="too few labels to hold some out; ")
-    trials = _Trials(settings, problem, split, make)
-    start = trials.learn(None, np.zeros(problem.n_weights))
-    alone = trials.held_loss(None, start) if guarded else None
-    found: dict[int, tuple[float, np.ndarray]] = {}
-    w = start
+    trials = _Trials(settings, problem, splits, make)
+    start = trials.learn(None, [np.zeros(problem.n_weights)] * len(splits))
+    found: dict[int, _Trial] = {}
     for n_iter in sweeps or (0,):
-        here = settings.with_sweeps(n_iter or None)
-        w = trials.learn(here, w)
-        found[n_iter] = trials.held_loss(here, w), w
-        losses = [loss for loss, _ in found.values()]
+        found[n_iter] = trials.trial(settings.with_sweeps(n_iter or None), found[_last(found)].weights if found else start)
+        losses = [trial.loss for trial in found.values()]
         if len(losses) > 1 and losses[-1] > (1 - _SAME_SWEEPS) * losses[-2]:
             break
-    best = min(loss for loss, _ in found.values())
-    n_iter = next(n for n, (loss, _) in found.items() if loss <= (1 + _SAME_SWEEPS) * best)
-    chosen = settings.with_sweeps(n_iter or None)
-    strength, edges = _strength(trials, chosen, *found[n_iter], alone)
-    numbers: dict[str, Any] = {"sweeps": {str(n): loss for n, (loss, _) in found.items()}} if sweeps else {}
-    if alone is not None:
-        numbers |= {"without_edges": alone, "edges": strength}
-    words = [_sweep_words(n_iter, found)] if sweeps else []
-    return Choice(chosen, found[n_iter][1], strength, "; ".join([*words, *edges, ""]), {"held_out": numbers})
+    best = min(trial.loss for trial in found.values())
+    n_iter = next(n for n, trial in found.items() if trial.loss <= (1 + _SAME_SWEEPS) * best)
+    chosen, trial = settings.with_sweeps(n_iter or None), found[n_iter]
+    numbers: dict[str, Any] = {}
+    words = []
+    if sweeps:
+        numbers["sweeps"] = {str(n): each.loss for n, each in found.items()}
+        words.append(_words(f"{n_iter} sweeps", found))
+    ridge = 1.0
+    if open_ridge:
+        ridge, tried = _ridges(trials, chosen, trial)
+        trial, trials.ridge = tried[ridge], ridge
+        numbers["ridge"] = {f"{factor:g}": each.loss for factor, each in tried.items()}
+        words.append(_words(f"{ridge:g} times the ridge", {f"{factor:g}": each for factor, each in tried.items()}))
+    strength = 1.0
+    if guarded:
+        alone = trials.trial(None, start)
+        strength, edges = _strength(trials, chosen, trial, alone.loss)
+        numbers |= {"without_edges": alone.loss, "edges": strength}
+        words.append(edges)
+    return Choice(chosen, trial.weights[0], strength, ridge, "; ".join([*words, ""]), {"held_out": numbers})
 
 
 def scaled(layout: WeightLayout, w: np.ndarray, strength: float) -> np.ndarray:
@@ -98,69 +114,113 @@ def scaled(layout: WeightLayout, w: np.ndarray, strength: float) -> np.ndarray:
     return out
 
 
+class _Trial(NamedTuple):
+    """Weights learned on each split, and the mean loss of what was held out."""
+
+    weights: list[np.ndarray]
+    loss: float
+
+
 class _Trials:
-    """Fits on the training part, and losses on the part that is held out."""
+    """Fits on the training parts, and losses on the parts that are held out, with ``ridge`` times the ridge."""
 
-    def __init__(self, settings: Settings, problem: Problem, split: _Split, make: Make) -> None:
-        self.split, self.make, self.seed = split, make, settings.seed
+    def __init__(self, settings: Settings, problem: Problem, splits: list[_Split], make: Make) -> None:
+        self.splits, self.make, self.seed, self.ridge = splits, make, settings.seed, 1.0
         self.learner: Learner = part_of("learner", _LEARNER)  # type: ignore[assignment]
-        # The ridge is a sum over labels divided by their number, as the loss is.
-        self.ridge = problem.penalty.times(problem.size / max(1, problem.task.size(np.array(split.train_labelled))))
+        self._problem = problem
+        self.noise = _NOISE / math.sqrt(sum(sum(split.held_labelled) for split in splits))
 
-    def learn(self, settings: Settings | None, w: np.ndarray) -> np.ndarray:
-        """Return weights learned on the training part."""
-        problem = self.make(settings, self.split.train, self.split.train_labelled)
-        problem.penalty = self.ridge
+    def trial(self, settings: Settings | None, start: list[np.ndarray]) -> _Trial:
+        """Return what is learned from a start."""
+        weights = self.learn(settings, start)
+        return _Trial(weights, self.held_loss(settings, weights))
+
+    def learn(self, settings: Settings | None, start: list[np.ndarray]) -> list[np.ndarray]:
+        """Return weights learned on the training parts."""
+        return [self._learn(settings, split, w) for split, w in zip(self.splits, start, strict=True)]
+
+    def _learn(self, settings: Settings | None, split: _Split, w: np.ndarray) -> np.ndarray:
+        whole, problem = self._problem, self.make(settings, split.train, split.train_labelled)
+        # The ridge is a sum over labels divided by their number, as the loss is.
+        share = whole.size / max(1, whole.task.size(np.array(split.train_labelled)))
+        problem.penalty = whole.penalty.times(self.ridge * share)
         return self.learner.fit(problem, w, seed=self.seed).w
 
-    def held_loss(self, settings: Settings | None, w: np.ndarray) -> float:
+    def held_loss(self, settings: Settings | None, weights: list[np.ndarray]) -> float:
         """Return the mean loss of the labels that are held out."""
-        problem = self.make(settings, self.split.held, self.split.held_labelled)
-        problem.penalty = self.ridge.times(0.0)
-        return float(problem.value_and_gradient(w, None, self.seed).value)
+        losses, counts = [], []
+        for split, w in zip(self.splits, weights, strict=True):
+            problem = self.make(settings, split.held, split.held_labelled)
+            problem.penalty = self._problem.penalty.times(0.0)
+            losses.append(float(problem.value_and_gradient(w, None, self.seed).value))
+            counts.append(problem.size)
+        return float(np.average(losses, weights=counts))
 
 
-def _strength(
-    trials: _Trials, settings: Settings, full: float, w: np.ndarray, alone: float | None
-) -> tuple[float, list[str]]:
+def _ridges(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, dict[float, _Trial]]:
+    """Return the strongest ridge of those that are noticeably better than the one before, and all that were tried."""
+    found, best = {1.0: plain}, 1.0
+    for trials.ridge in _RIDGES:
+        before = found[best]
+        found[trials.ridge] = trial = trials.trial(settings, before.weights)
+        if trial.loss >= before.loss - (_SAME_RIDGE + trials.noise) * abs(before.loss):
+            break
+        best = trials.ridge
+    return best, found
+
+
+def _strength(trials: _Trials, settings: Settings, full: _Trial, alone: float) -> tuple[float, str]:
     """Return how strongly edges enter, and what was found."""
-    if alone is None:
-        return 1.0, []
-    losses = {1.0: full, 0.0: alone}
-    if full > (1 - _SAME_EDGES) * alone:  # edges are of little use, or worse: would fewer be better?
-        layout = trials.make(settings, trials.split.held, trials.split.held_labelled).task.layout
-        losses |= {s: trials.held_loss(settings, scaled(layout, w, s)) for s in _STRENGTHS}
+    losses = {1.0: full.loss, 0.0: alone}
+    if full.loss > (1 - _SAME_EDGES) * alone:  # edges are of little use, or worse: would fewer be better?
+        layout = trials.make(settings, trials.splits[0].held, trials.splits[0].held_labelled).task.layout
+        for share in _STRENGTHS:
+            losses[share] = trials.held_loss(settings, [scaled(layout, w, share) for w in full.weights])
     best = min(losses.values())
-    noise = _NOISE / math.sqrt(sum(trials.split.held_labelled))
-    strength = max(s for s, loss in losses.items() if loss <= best + (_SAME_EDGES + noise) * abs(alone))
+    strength = max(s for s, loss in losses.items() if loss <= best + (_SAME_EDGES + trials.noise) * abs(alone))
     how = "edges enter fully" if strength == 1 else "edges are left out" if strength == 0 else f"edges enter by {strength:g}"
-    return strength, [f"{how} (held-out loss {losses[strength]:.4g}, without edges {alone:.4g})"]
+    return strength, f"{how} (held-out loss {losses[strength]:.4g}, without edges {alone:.4g})"
 
 
-def _sweep_words(n_iter: int, found: dict[int, tuple[float, np.ndarray]]) -> str:
-    losses = ", ".join(f"{loss:.4g}" for loss, _ in found.values())
-    return f"{n_iter} sweeps of {', '.join(str(n) for n in found)} (held-out loss {losses})"
+def _last(found: dict[Any, Any]) -> Any:
+    return next(reversed(found))
 
 
-def _split(problem: Problem, seed: int) -> _Split | None:
-    """Return examples to learn from and to judge by; None where labels are too few, or sets."""
+def _words(chosen: str, found: dict[Any, _Trial]) -> str:
+    losses = ", ".join(f"{trial.loss:.4g}" for trial in found.values())
+    return f"{chosen} of {', '.join(str(key) for key in found)} (held-out loss {losses})"
+
+
+def _splits(problem: Problem, seed: int) -> list[_Split]:
+    """Return examples to learn from and to judge by; none where labels are too few, or sets."""
     examples, labelled = problem.task.examples, problem.task.labelled.tolist()
     order = np.random.default_rng(seed).permutation(len(labelled))
     order = order[: max(_FOLDS, int(np.searchsorted(np.cumsum(np.array(labelled)[order]), _ENOUGH)) + 1)]
+    turns = range(_FOLDS if sum(labelled) < _FEW else 1)
     if len(order) >= _FOLDS:
         count = max(1, round(len(order) / _FOLDS))
-        held, train = np.sort(order[:count]), np.sort(order[count:])
-        parts = [[examples[int(k)] for k in numbers] for numbers in (train, held)]
-        counts = [[labelled[int(k)] for k in numbers] for numbers in (train, held)]
+        splits = [_by_examples(examples, labelled, order, slice(turn * count, (turn + 1) * count)) for turn in turns]
     else:
-        halves = [_halves(examples[k], k + seed) for k in range(len(labelled))]
-        if any(half is None for half in halves):
-            return None
-        parts = [[half[side] for half in halves if half is not None] for side in (0, 1)]
-        counts = [[n_labelled(example) for example in part] for part in parts]
-    if not sum(counts[0]) or not sum(counts[1]):
+        found = [_by_labels(examples, len(labelled), seed + turn) for turn in turns]
+        splits = [split for split in found if split is not None]
+    return [split for split in splits if sum(split.train_labelled) > 0 and sum(split.held_labelled) > 0]
+
+
+def _by_examples(examples: Sequence[Example], labelled: list[int], order: np.ndarray, held: slice) -> _Split:
+    numbers = (np.sort(np.delete(order, held)).tolist(), np.sort(order[held]).tolist())
+    (train, train_labelled), (rest, rest_labelled) = (
+        ([examples[k] for k in part], [labelled[k] for k in part]) for part in numbers
+    )
+    return _Split(train, train_labelled, rest, rest_labelled)
+
+
+def _by_labels(examples: Sequence[Example], count: int, turn: int) -> _Split | None:
+    """Return the split that holds out labels of each example; None where they are sets."""
+    halves = [_halves(examples[k], k + turn) for k in range(count)]
+    if any(half is None for half in halves):
         return None
-    return _Split(parts[0], counts[0], parts[1], counts[1])
+    train, held = ([half[side] for half in halves if half is not None] for side in (0, 1))
+    return _Split(train, [n_labelled(each) for each in train], held, [n_labelled(each) for each in held])
 
 
 def _halves(example: Example, turn: int) -> tuple[Example, Example] | None:

@@ -44,7 +44,8 @@ class LBFGS(Learner, name="lbfgs"):
     max_iter
         Iterations at the most (of the first stage, with doubling).
     tol
-        Stop when |gradient| <= tol max(1, \\|w\\|), Euclidean norms.
+        Stop when |gradient| <= tol max(1, \\|w\\|), Euclidean norms, and the next step promises to lower the value by
+        at most a share ``tol``: weights of small features are large, and so is \\|w\\|, while their gradient is small.
     gtol
         Stop when |gradient| <= gtol instead.
     history
@@ -108,7 +109,7 @@ class LBFGS(Learner, name="lbfgs"):
                 functions[state.stage]
         while True:
             function, last = functions[state.stage], state.stage == len(stages) - 1
-            ending = self._ending(state, stages[state.stage][1], stop)
+            ending = self._ending(state, function, stages[state.stage][1], stop)
             if ending is None:
                 state, stop = self._advance(state, function, run, total)
             elif last or not ending.finished:
@@ -117,7 +118,7 @@ class LBFGS(Learner, name="lbfgs"):
                 following = dataclasses.replace(state, stage=state.stage + 1, count=0, failed=False)
                 state, stop = self._enter(following, functions[following.stage], run, total)
 
-    def _ending(self, state: LBFGSState, limit: int, stop: str) -> Ending | None:
+    def _ending(self, state: LBFGSState, function: StageFunction, limit: int, stop: str) -> Ending | None:
         """Return why the stage ends, if it does."""
         if stop == "callback":
             return Ending(state.w, False, f"stopped by a callback at iteration {state.iteration}", finished=False)
@@ -125,7 +126,7 @@ class LBFGS(Learner, name="lbfgs"):
             return Ending(state.w, True, f"the validation value has not improved for {self.patience} iterations")
         size = norm(state.gradient)
         bound = self.tol * max(1.0, norm(state.w)) if self.gtol is None else self.gtol
-        if size <= bound:
+        if size <= bound and (self.gtol is not None or not self._promising(state, function)):
             return Ending(state.w, True, f"the gradient norm {size:.3g} is below {bound:.3g}")
         if state.failed:
             why = "no decrease along the direction, and none along the gradient after a restart"
@@ -139,6 +140,11 @@ class LBFGS(Learner, name="lbfgs"):
             message = f"stopped after max_iter={limit} iterations; the gradient norm is {size:.3g}"
             return Ending(state.w, False, message, distance=size / bound if bound > 0 else 0.0)
         return None
+
+    def _promising(self, state: LBFGSState, function: StageFunction) -> bool:
+        """Whether the quadratic model of the next step promises a noticeably lower value."""
+        direction = quasi_newton_direction(state.gradient, state.pairs, function.metric)
+        return -0.5 * dot(direction, state.gradient) > self.tol * max(abs(state.value), self.tol)
 
     def _enter(self, state: LBFGSState, function: StageFunction, run: Run, total: int) -> tuple[LBFGSState, str]:
         """Evaluate the starting point of a stage. Pairs are kept: they are curvature of nearly the same function."""

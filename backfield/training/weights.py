@@ -290,6 +290,10 @@ MAX_RIDGE = 1e30
 BLOCK = 2**20
 
 
+#: Of sums of squares, relative to the largest.
+_ROUNDING = 1e-9
+
+
 @dataclass(frozen=True)
 class Spread:
     """Of the columns of some rows: their number, means, sums of squared deviations, largest absolute values."""
@@ -328,10 +332,17 @@ class Spread:
         return Spread(count, self.mean + share * apart, squares, largest, self.sparse or other.sparse)
 
     def units(self) -> np.ndarray:
-        """Return standard deviations; of sparse columns the largest values, of constant columns the constant, else 1."""
-        units = self.largest if self.sparse else np.sqrt(self.squares / self.count)
+        """Return standard deviations; of sparse columns and indicators the largest values, of constant ones the constant."""
+        by_size = self._indicators() | self.sparse
+        units = np.where(by_size, self.largest, np.sqrt(self.squares / self.count))
         units = np.where(units > 1e-6 * self.largest, units, self.largest)
         return np.where(units > 0, units, 1.0)
+
+    def _indicators(self) -> np.ndarray:
+        """Return which columns hold 0 and one other number: of all columns within these bounds they vary most."""
+        middle = np.abs(self.mean)
+        most = middle * (self.largest - middle)
+        return np.abs(self.squares / self.count - most) <= _ROUNDING * self.largest**2
 
 
 #: What "auto" takes for the unit of the intercepts of variables: small, so the means of features do not matter.

@@ -51,10 +51,12 @@ def knn(load, seed, small):
 
 
 def digits(seed, small):
-    """Digits of scikit-learn as numbers that count up: pictures in a row, noisy, with a wrong turn now and then."""
+    """Digits of scikit-learn as numbers that count up: pictures in a row, noisy, with a wrong turn now and then.
+
+    A picture may come twice; its noise is new each time, so what is held out has not been learned from.
+    """
     X, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
-    X = X / 16 + 0.6 * rng.normal(size=X.shape)
 
     def sequences(pool, count):
         rows = [np.flatnonzero(y[pool] == k) for k in range(10)]
@@ -63,7 +65,7 @@ def digits(seed, small):
             steps = rng.choice([0, 1, 2], 12, p=[0.1, 0.8, 0.1])
             wanted = (rng.integers(10) + np.cumsum(steps)) % 10
             picked = pool[[rng.choice(rows[k]) for k in wanted]]
-            out.append((X[picked], y[picked]))
+            out.append((X[picked] / 16 + 0.6 * rng.normal(size=(12, X.shape[1])), y[picked]))
         return [a for a, _ in out], [b for _, b in out]
 
     order = rng.permutation(len(X))

@@ -99,3 +99,11 @@ def test_spreads_add_up():
     np.testing.assert_allclose(joined.units()[:2], rows.std(axis=0)[:2], rtol=1e-9)
     assert joined.units()[2] == 1e4  # a constant column is as large as the constant
     np.testing.assert_allclose(joined.mean, rows.mean(axis=0))
+
+
+def test_indicators_are_as_large_as_their_value():
+    """A column of zeros and ones is a name: a rare one should not get a large weight because it is rare."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random(500) < 0.02, -3.0 * (rng.random(500) < 0.5), rng.normal(size=500), rng.random(500)])
+    parts = [Spread.of(rows[:7]), Spread.of(rows[7:300]), Spread.of(rows[300:])]
+    np.testing.assert_allclose((parts[0] + parts[1] + parts[2]).units(), [1, 3, *rows[:, 2:].std(axis=0)])

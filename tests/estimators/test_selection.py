@@ -77,14 +77,15 @@ def test_useless_edges_do_not_enter():
 
 
 def test_harmful_edges_are_left_out():
-    # Labels agree with their neighbours in four images, and alternate in the one that is held out and in the test.
+    # Labels agree with their neighbours in four images, and alternate in the one that is held out and in the test. There
+    # are too many labels for every image to be held out in turn.
     rng = np.random.default_rng(0)
-    board = np.indices((10, 10)).sum(axis=0) % 2
-    smooth = np.zeros((10, 10), int)
-    smooth[:5] = 1
+    board = np.indices((15, 15)).sum(axis=0) % 2
+    smooth = np.zeros((15, 15), int)
+    smooth[:7] = 1
 
     def image(mask):
-        return mask[..., None] + 0.5 * rng.normal(size=(10, 10, 1))
+        return mask[..., None] + 0.5 * rng.normal(size=(15, 15, 1))
 
     order = np.random.default_rng(0).permutation(5)
     y = [smooth] * 5
@@ -100,7 +101,7 @@ def test_harmful_edges_are_left_out():
 
 def test_explicit_inference_is_left_alone():
     X, y = noisy(5, 8)
-    crf = bf.GridCRF(inference="tree_reweighted(n_iter=3)", learner=QUICK).fit(X, y)
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=3)", l2=1e-3, learner=QUICK).fit(X, y)
     assert crf.inference_ is None and "held_out" not in crf.trace_[0]
     guarded = bf.GridCRF(inference="mean_field(n_iter=3)", guard=True, learner=QUICK).fit(X, y)
     assert "edges" in guarded.message_ and guarded.inference_ is None
@@ -110,6 +111,47 @@ def test_explicit_inference_is_left_alone():
         bf.GridCRF(guard="maybe").fit(X, y)
     with pytest.raises(bf.InputError, match="chosen by the fit of an estimator"):
         bf.infer(crf.potentials(X[0]), "tree_reweighted(n_iter='auto')")
+
+
+def few_labels(seed, count=8, width=30):
+    """Sequences of few labels and many features, most of which are noise."""
+    rng = np.random.default_rng(seed)
+    y = [np.repeat(rng.integers(0, 2, 3), 2) for _ in range(count)]
+    return [np.column_stack([each + rng.normal(size=6), rng.normal(size=(6, width))]) for each in y], y
+
+
+def test_few_labels_ask_for_a_stronger_ridge():
+    X, y = few_labels(0)
+    crf = bf.ChainCRF().fit(X, y)
+    losses = {float(factor): loss for factor, loss in crf.trace_[0]["held_out"]["ridge"].items()}
+    chosen = float(crf.message_.split(" times the ridge of 1, 3")[0])
+    assert chosen >= 3 and losses[chosen] < losses[1]
+    # The ridge is what the message says, of the fit of all examples.
+    plain = bf.ChainCRF(guard=False).fit(X, y)
+    assert "ridge" not in plain.message_
+    problem = bf.ChainCRF().problem(X, y)
+    problem.penalty = problem.penalty.times(chosen)
+    assert np.linalg.norm(problem.value_and_gradient(crf.weights_).gradient) < 1e-3
+    test, truth = few_labels(1, 100)
+    assert bf.metrics.neg_log_loss(crf, test, truth) > bf.metrics.neg_log_loss(plain, test, truth)
+
+
+def test_many_labels_keep_the_ridge():
+    X, y = few_labels(0, 100, width=0)
+    assert "ridge" not in bf.ChainCRF().fit(X, y).message_
+    assert "ridge" not in bf.ChainCRF(l2=1e-3).fit(*few_labels(0)).message_
+
+
+def test_few_labels_are_all_held_out_in_turn():
+    X, y = random_labels(5)
+    _, changed = random_labels(5, seed=1)
+    order = np.random.default_rng(0).permutation(5)
+    before = bf.GridCRF(learner=QUICK).fit(X, y).trace_[0]["held_out"]
+    # The label of an example that the first split holds out, and one that the others do.
+    for k in (order[0], order[3]):
+        other = [changed[k] if j == k else mask for j, mask in enumerate(y)]
+        after = bf.GridCRF(learner=QUICK).fit(X, other).trace_[0]["held_out"]
+        assert abs(after["without_edges"] - before["without_edges"]) > 0.05
 
 
 def test_graphs_without_cycles_get_exact_inference():
