@@ -54,7 +54,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .venv/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) --editable '.[plots]'
+	$(PIP) --no-compile --editable '.[plots]'
+	-$(BIN)/python -m compileall -qq -j 0 .venv  # pip would use one core for it
 	touch $@
 
 .venv/.installed: .venv/.core papers/pyproject.toml benchmarks/pyproject.toml

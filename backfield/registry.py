@@ -27,6 +27,8 @@ from backfield.errors import InputError
 from backfield.lazy_names import homes
 
 _REGISTRY: dict[str, dict[str, type[Component]]] = {}
+#: Rooms all of whose modules are imported.
+_OPENED: set[str] = set()
 
 
 class Component:
@@ -121,14 +123,15 @@ def _open(room: str, part: str | None = None) -> None:
 
     The class of a part usually has its name, so that module comes first.
     """
-    if not (Path(__file__).parent / room / "base.py").is_file():
-        return  # a room of a plugin
+    if room in _OPENED or not (Path(__file__).parent / room / "base.py").is_file():
+        return  # all of it is there, or it is a room of a plugin
     home = homes(f"backfield.{room}")
     likely = "" if part is None else part.replace("_", "")
     for name in sorted(home, key=lambda name: name.lower() != likely):
         if part is not None and part in _REGISTRY.get(room, {}):
             return
         importlib.import_module(home[name])
+    _OPENED.add(room)
 
 
 def lookup(room: str, name: str) -> type[Component]:

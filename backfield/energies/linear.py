@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backfield.energies.base import Energy, TiedScores
-from backfield.kernels.arrays import add_row, column_sums, row_products
+from backfield.kernels.arrays import add_row, column_sums, product, row_products
 
 #: Of more features there is no Gram matrix: it costs their square per row, and its Cholesky factor their cube.
 _WIDE = 512
@@ -28,7 +28,7 @@ class Linear(Energy, name="linear"):
         slopes, bias = matrix[: features.shape[1]], matrix[-1] if intercept else None
         if isinstance(features, np.ndarray):
             return row_products(features, slopes, bias)
-        scores = np.asarray(features @ slopes)
+        scores = product(features, slopes)
         if bias is not None:
             add_row(scores, bias)
         return scores
@@ -46,7 +46,7 @@ class Linear(Energy, name="linear"):
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return features' d_scores, and their sum for the intercept."""
-        d_matrix = np.asarray(features.T @ d_scores, dtype=np.float64)
+        d_matrix = np.asarray(product(features.T, d_scores), dtype=np.float64)
         if intercept:
             d_matrix = np.concatenate([d_matrix, column_sums(d_scores)[None]], dtype=np.float64)
         return d_matrix.reshape(-1)

@@ -16,6 +16,7 @@ import numpy as np
 from backfield.energies.base import Energy
 from backfield.energies.linear import Linear
 from backfield.errors import InputError
+from backfield.kernels.arrays import product
 
 #: How the score of a row enters its table.
 _CODES = {2: np.array([-0.5, 0.5]), 4: np.array([1.0, -1.0, -1.0, 1.0])}
@@ -36,7 +37,7 @@ class PlusMinus(Energy, name="plus_minus"):
 
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights."""
-        own = d_scores @ _code(d_scores.shape[1]).astype(d_scores.dtype)
+        own = product(d_scores, _code(d_scores.shape[1]).astype(d_scores.dtype))
         return Linear().vjp(features, own[:, None], intercept)
 
     def in_units(self, units: np.ndarray, constant: float, n_outputs: int, intercept: bool) -> np.ndarray:

@@ -27,7 +27,7 @@ from backfield.estimators._settings import Settings
 from backfield.graph import Graph
 from backfield.graph.conditioning import evidence
 from backfield.graph.labeling import as_labeling, checked_weights, is_known
-from backfield.objectives import Target
+from backfield.objectives import Objective, Target
 from backfield.objectives.base import balanced
 from backfield.structures import BlockSize, Instance, Structure
 from backfield.structures.base import checked_features
@@ -329,6 +329,14 @@ class Assembler:
     settings: Settings
     learned: Learned
 
+    @cached_property
+    def _objective(self) -> Objective:
+        return self.settings.objective
+
+    @cached_property
+    def _dtype(self) -> str:
+        return self.settings.dtype
+
     def labelled(self, pair: tuple[Instance, np.ndarray | LabelSets], x: Any, weight: float, number: int) -> Example:
         """Return an example to learn from; ``x`` are its node features where they are not those of the instance."""
         sample, labels = pair
@@ -337,7 +345,7 @@ class Assembler:
             target = self._target(sample, example.graph, self.learned.classes.encode(labels))
             if self.learned.rules is not None:
                 self.learned.rules.check(target.labeling, self.learned.classes.values)
-        self.settings.objective.admit(target)
+        self._objective.admit(target)
         return replace(example, target=target, weight=float(weight))
 
     def example(self, sample: Instance, number: int, x: Any = None) -> Example:
@@ -351,7 +359,7 @@ class Assembler:
             return Example(graph, *self._rows(sample, graph, x), forbidden=forbidden, kernels=sample.kernels)
 
     def _features(self, sample: Instance) -> Any:
-        x = node_features(sample, self.settings.dtype)
+        x = node_features(sample, self._dtype)
         classifier = self.settings.classifier
         if classifier is None:
             return x
@@ -360,7 +368,7 @@ class Assembler:
 
     def _rows(self, sample: Instance, graph: Graph, x: Any) -> tuple[list[Rows | None], list[Rows | None]]:
         layout = self.learned.layout
-        edges: Any = np.empty((graph.n_factors, 0), self.settings.dtype)
+        edges: Any = np.empty((graph.n_factors, 0), self._dtype)
         if sample.factor_features is not None:
             edges = checked_features(sample.factor_features, graph.n_factors, self.settings.dtype, "factor")
         unary = _split(x, sample.node_types, len(layout.unary), "node")

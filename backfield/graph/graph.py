@@ -234,6 +234,11 @@ class Graph:
         return None if self.lattice is None else self.lattice.image_shape
 
     @cached_property
+    def image_stack(self) -> tuple[int, int, int] | None:
+        """(images, rows, columns) of such a grid, or of several of one size as one graph, else ``None``."""
+        return None if self.lattice is None else self.lattice.image_stack
+
+    @cached_property
     def factors(self) -> Any:
         """Scopes: an (F, arity) array where all arities are equal, else a list of tuples."""
         if self.arity is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from backfield.errors import InputError
 from backfield.graph.graph import FactorGroup
-from backfield.kernels.arrays import column_sums, row_products
+from backfield.kernels.arrays import column_sums, product, row_products
 
 
 class Group(ABC):
@@ -239,13 +239,13 @@ class Tied(ListedGroup):
     def vjp(self, d_tables: np.ndarray) -> Self:
         """Return d_T_k = sum_c s_ck d_theta_c and d_s_ck = <T_k, d_theta_c>."""
         d = d_tables.reshape(self.n_factors, self.matrix.shape[1])
-        parts = [] if self.scales is None else [self.scales.T @ d]
+        parts = [] if self.scales is None else [product(self.scales.T, d)]
         if self.has_constant:
             parts.append(column_sums(d)[None])
         d_scales = None
         if self.moves_scales:
             finite = np.where(np.real(self.matrix) == -np.inf, 0, self.matrix)
-            d_scales = d @ finite[: self.scales.shape[1]].T
+            d_scales = product(d, finite[: self.scales.shape[1]].T)
         return self.adjoint(np.concatenate(parts), d_scales)
 
     def adjoint(self, d_matrix: np.ndarray, d_scales: np.ndarray | None = None) -> Self:

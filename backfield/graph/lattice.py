@@ -84,6 +84,13 @@ class Lattice:
         return self.shape if self.offsets == axes(2) else None  # type: ignore[return-value]
 
     @property
+    def image_stack(self) -> tuple[int, int, int] | None:
+        """(images, rows, columns) of one or several 4-connected images of one size, with nothing between them, else None."""
+        if self.offsets == axes(2):
+            return (1, *self.shape)  # type: ignore[return-value]
+        return self.shape if self.offsets == axes(3)[:2] else None  # type: ignore[return-value]
+
+    @property
     def strides(self) -> tuple[int, ...]:
         """By how much the number of a variable grows along each axis."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))

@@ -112,6 +112,8 @@ class Inference(Component):
     bound: ClassVar[str] = "none"
     #: Marginals of factors are products of those of variables.
     factorised: ClassVar[bool] = False
+    #: Several binary images of one size as one graph run on the kernels of one image.
+    stacks_images: ClassVar[bool] = False
 
     def infer(self, theta: Potentials) -> Result:
         """Return marginals and log Z of ``theta``."""

@@ -119,7 +119,7 @@ def safe(p: np.ndarray, w: Any) -> np.ndarray:
 def minus_log(p: np.ndarray, w: Any) -> Any:
     """Return - sum w log p."""
     logs = np.log(p)
-    return -(logs @ w) if isinstance(w, np.ndarray) else -w * logs.sum()
+    return -np.dot(logs, w) if isinstance(w, np.ndarray) else -w * logs.sum()
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:

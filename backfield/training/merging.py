@@ -34,9 +34,11 @@ ENOUGH = 2**14
 LARGE = 2**22
 #: Work that is worth a chunk; where there is less than enough for a few, down to :data:`LEAST`.
 CHUNK, FEW, LEAST = 2**16, 8, 2**13
-#: Binary images of a run, at the least: a stack has other kernels than one image, which prediction needs, and compiling or
+#: Binary images of a run, at the least, where a stack has other kernels than one image, which prediction needs: compiling or
 #: loading both takes longer than so many calls.
 IMAGES = 16
+#: What the numbers of chains count: all edges have one table, and two passes do.
+CHAINS = 1 / 16
 #: Bytes of merged features.
 KEPT = 2**29
 
@@ -61,9 +63,9 @@ class _Growing:
         self.examples.append(example)
         self.size += size
 
-    def done(self, fold: bool) -> list[Run]:
+    def done(self, fold: bool, images: int) -> list[Run]:
         graph = self.examples[0].graph
-        least = IMAGES if graph.image_shape is not None and graph.n_labels == 2 else 2
+        least = images if graph.image_shape is not None and graph.n_labels == 2 else 2
         if len(self.examples) < least:
             return [Run(example, (number,)) for number, example in zip(self.numbers, self.examples, strict=True)]
         return [Run(merged(self.examples, fold), tuple(self.numbers))]
@@ -85,6 +87,10 @@ class Runs:
         Whether batches drawn at random are merged, too: where that costs less than it saves.
     keep : bool
         Whether runs are kept: of examples that are in memory.
+    images : int
+        Binary images of a run, at the least.
+    share : float
+        What the numbers of an example count.
     """
 
     objective: Objective | None = None
@@ -92,6 +98,8 @@ class Runs:
     fold: bool = False
     batches: bool = False
     keep: bool = True
+    images: int = IMAGES
+    share: float = 1.0
     kept: dict[tuple[int, int], list[Run]] = field(default_factory=dict)
     n_bytes: int = 0
 
@@ -128,23 +136,23 @@ class Runs:
         growing: dict[Any, _Growing] = {}
         for number in numbers.tolist():
             example = examples[number]
-            kind, size = form(example, self.objective, self.fold), work(example.graph)
+            kind, size = form(example, self.objective, self.fold), int(self.share * work(example.graph))
             if kind is None or size > ENOUGH or _n_bytes(example) > LARGE:
                 yield Run(example, (number,))
                 continue
             run = growing.setdefault(kind, _Growing())
             if run.size + size > MOST:
-                yield from run.done(self.fold)
+                yield from run.done(self.fold, self.images)
                 run = growing[kind] = _Growing()
             run.add(number, example, size)
         for run in growing.values():
-            yield from run.done(self.fold)
+            yield from run.done(self.fold, self.images)
 
     def n_chunks(self, planned: int, count: int) -> int:
         """Return into how many chunks ``count`` examples are cut: none of less than is worth a call."""
         if not self.merge:
             return planned
-        total = int(self.size * count)
+        total = int(self.share * self.size * count)
         return max(1, min(planned, max(total // CHUNK, min(FEW, total // LEAST))))
 
 

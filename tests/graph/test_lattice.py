@@ -81,6 +81,9 @@ def test_ways_to_write_a_grid():
     )
     assert Graph.grid((3, 4, 5), 3, neighbours=6) == Graph.grid((3, 4, 5), labels=3)
     assert Graph.grid(4, 5, offsets=[(0, 1), (1, 0)]).image_shape == (4, 5)
+    assert Graph.grid(4, 5).image_stack == (1, 4, 5) and Graph.grid(4, 5, neighbours=8).image_stack is None
+    assert Graph.grid((3, 4, 5), offsets=[(0, 0, 1), (0, 1, 0)]).image_stack == (3, 4, 5)
+    assert Graph.grid((3, 4, 5)).image_stack is None and Graph.chain(3).image_stack is None
     assert repr(Graph.grid((3, 4, 5))) == "Graph(grid 3x4x5, 60 variables, 133 factors)"
     assert Graph.grid((3, 4, 5)).image_shape is None and Graph.chain(3).shape is None and Graph.chain(3).offsets is None
 

@@ -13,6 +13,7 @@ from backfield.data.formats import read_fg
 from backfield.graph.conditioning import Restriction
 from backfield.graph.graph import union
 from backfield.graph.labeling import as_labeling
+from backfield.graph.stacking import by_factor, stack
 from backfield.inference import BruteForce, LoopyBP, TreeReweighted
 from backfield.inference import schedule as schedules
 from backfield.inference.message_passing.copies import CopiesEngine
@@ -449,3 +450,43 @@ def test_known_answer_of_libdai():
     assert BruteForce().infer(theta).log_partition == pytest.approx(14.328233281091578, abs=1e-10)
     bound = TreeReweighted(n_iter=5000, tol=1e-8, damping=0.3).infer(theta)
     assert bound.converged and bound.log_partition >= 14.328233281091578
+
+
+@pytest.mark.parametrize("size", [(5, 4), (4, 5), (2, 2), (3, 70)])
+@pytest.mark.parametrize("rho", [1.0, 0.5, 0.7])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_stack_of_images_has_the_bits_of_each(size, rho, dtype):
+    rng = np.random.default_rng(0)
+    images = [random_potentials(Graph.grid(*size), rng).astype(dtype) for _ in range(3)]
+    whole = stack([theta.graph for theta in images])
+    unary, factors = np.concatenate([theta.unary for theta in images]), by_factor(whole, [t.factors for t in images])
+    stacked = bf.Potentials(whole, unary, factors).astype(dtype)
+    method = TreeReweighted(n_iter=3, rho=rho)
+    assert isinstance(method.engine(stacked), MessageLattice)
+    run, alone = method.infer(stacked), [method.infer(theta) for theta in images]
+    assert np.array_equal(run.marginals.unary, np.concatenate([each.marginals.unary for each in alone]))
+    assert np.array_equal(run.marginals.factors, by_factor(whole, [each.marginals.factors for each in alone]))
+    assert run.log_partition == pytest.approx(sum(each.log_partition for each in alone), rel=1e-5)
+
+    labels = rng.integers(0, 2, (3, len(images[0].unary)))
+    options = {"loss": "clique_logistic", "inference": method, "dtype": dtype}
+    value, d_theta = bf.value_and_gradient(stacked, labels.reshape(-1), **options)
+    parts = [bf.value_and_gradient(theta, y, **options) for theta, y in zip(images, labels, strict=True)]
+    exact = {"atol": 1e-12} if dtype == "float64" else {"atol": 1e-5}
+    np.testing.assert_allclose(value, sum(each for each, _ in parts), rtol=1e-6)
+    np.testing.assert_allclose(d_theta.unary, np.concatenate([d.unary for _, d in parts]), **exact)
+    np.testing.assert_allclose(d_theta.factors, by_factor(whole, [d.factors for _, d in parts]), **exact)
+
+
+def test_log_messages_of_a_stack():
+    rng = np.random.default_rng(0)
+    images = [random_potentials(Graph.grid(5, 4), rng) for _ in range(2)]
+    whole = stack([theta.graph for theta in images])
+    stacked = bf.Potentials(whole, np.concatenate([t.unary for t in images]), by_factor(whole, [t.factors for t in images]))
+    found = []
+    for theta in (stacked, *images):
+        engine = TreeReweighted(n_iter=2, rho=0.5).engine(theta)
+        state = engine.init()
+        engine.sweeps(state, 0, 2)
+        found.append(engine.log_messages(state).reshape(-1, 4))
+    assert np.array_equal(found[0], by_factor(whole, found[1:]))

@@ -149,12 +149,17 @@ def test_images_of_one_size(neighbours, labels, options):
     check(problem_of(X, Y, bf.GridCRF, neighbours=neighbours, n_labels=labels, **options), n_runs=3)
 
 
-@pytest.mark.parametrize(("neighbours", "labels", "n_runs"), [(4, 2, 3), (8, 2, 1), (4, 3, 1)])
-def test_a_few_images_are_not_worth_the_kernels_of_a_stack(neighbours, labels, n_runs):
+@pytest.mark.parametrize(
+    ("method", "neighbours", "labels", "n_runs"),
+    [("mean_field(n_iter=3)", 4, 2, 3), ("mean_field(n_iter=3)", 8, 2, 1), ("mean_field(n_iter=3)", 4, 3, 1)]
+    + [("tree_reweighted(n_iter=3)", 4, 2, 1)],
+)
+def test_a_few_images_are_not_worth_the_kernels_of_a_stack(method, neighbours, labels, n_runs):
+    """Messages have one set of kernels for images and stacks of them."""
     rng = np.random.default_rng(4)
     X = [rng.normal(size=(5, 6, 2)) for _ in range(3)]
     Y = [rng.integers(0, labels, (5, 6)) for _ in X]
-    problem = problem_of(X, Y, bf.GridCRF, neighbours=neighbours, n_labels=labels)
+    problem = problem_of(X, Y, bf.GridCRF, neighbours=neighbours, n_labels=labels, inference=method)
     assert len(list(problem.evaluator.labelled(np.arange(3)))) == n_runs
 
 

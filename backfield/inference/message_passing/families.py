@@ -55,6 +55,7 @@ class MessagePassing(IterativeInference):
     """Base of methods on the update of [D13] eq. (18); subclasses are dataclasses that give ``counting_numbers``."""
 
     plain_family: ClassVar[str] = "log"
+    stacks_images: ClassVar[bool] = True
 
     damping: float
     schedule: str
@@ -154,7 +155,7 @@ class MessagePassing(IterativeInference):
 
     def _bind(self, family: str, theta: Potentials, rho: np.ndarray) -> MessageEngine:
         if family == "lattice":
-            engine = MessageLattice if theta.graph.image_shape else ColoursEngine
+            engine = MessageLattice if theta.graph.image_stack else ColoursEngine
             return engine(theta, rho, None, self.damping)  # which have their order built in
         rho = np.array(rho, dtype=np.float64)  # a copy: a constant one is read-only, another type to numba
         strengths = potts_strengths(theta) if family == "pairwise" else None

@@ -14,6 +14,10 @@ between rows for the neighbours that border nodes lack; edges that do not exist 
 ratios at 1. The rows just outside send, too, so every message into a node is written in every sweep. An edge's
 table belongs to its red end.
 
+Several images of one size stand below each other, each from an even row on, with edges that do not exist between them: they
+are one image to the sweeps, and each has the numbers that it has alone. Kernels that read or write row-major arrays count
+the rows of all images; ``height`` is that of one.
+
 Adjoints are of log ratios. With P(x_j) the sender's label given the receiver's, pa = a r / (a r + b F) = P(0 | 1) and
 pc = c F / (r + c F) = P(1 | 0), the adjoint g of log r_new adds
 
@@ -50,15 +54,15 @@ class MessageLattice(MessageEngine):
 
     def __init__(self, theta: Potentials, rho: np.ndarray, schedule: Schedule | None, damping: float) -> None:
         graph = theta.graph
-        assert graph.image_shape is not None and graph.n_labels == 2 and damping == 0
+        assert graph.image_stack is not None and graph.n_labels == 2 and damping == 0
         super().__init__(theta, rho, schedule, damping)  # type: ignore[arg-type]
         self.power = float(rho[0])
         self.powers = power_kind(self.power)
-        rows, columns = graph.image_shape
+        count, height, columns = graph.image_stack
         self.stride = (columns + 1) // 2 + 1
         numbers = _CACHE // theta.dtype.itemsize // (2 * (4 * 3 + 2 * 4 + 2))  # a place has tables, messages, unary terms
         self.together = max(1, (numbers - _BLOCK) // (2 * self.stride))
-        shape = (2, ((rows + 1) // 2 + 4) * self.stride + 1)
+        shape = (2, (count * ((height + 1) // 2) + 4) * self.stride + 1)
         values = np.zeros(14 * 2 * shape[1], theta.dtype)
         self.u = values[: 2 * 2 * shape[1]].reshape(2, *shape)
         self.tables = values[2 * 2 * shape[1] :].reshape(4, 3, *shape)  # direction from the red end; a, b, c
@@ -142,7 +146,7 @@ class MessageLattice(MessageEngine):
 
     def log_partition(self, mu: Potentials) -> Any:
         """Return theta·mu + H(mu), a few rows at a time: the logarithms stay small and vectorised."""
-        rows, columns, _ = self._size
+        rows, height, columns, _ = self._size
         unary, factors = mu.unary, mu.factors
         across = factors[: rows * (columns - 1)]
         down = factors[rows * (columns - 1) :]
@@ -153,10 +157,10 @@ class MessageLattice(MessageEngine):
                 logs = (
                     np.log(unary[first * columns : (last + 1) * columns]),
                     np.log(across[first * (columns - 1) : last * (columns - 1)]),
-                    np.log(down[first * columns : last * columns]),
+                    np.log(down[(first - first // height) * columns : (last - (last - 1) // height) * columns]),
                 )
                 args = self.power, self.theta.unary, self.theta.factors, unary, factors
-                total += _log_partition(first, last, rows, columns, *args, *logs)
+                total += _log_partition(first, last, rows, height, columns, *args, *logs)
         return total
 
     def _scatter(self, d_u: np.ndarray, d_tables: np.ndarray, d_unary: np.ndarray, d_factors: np.ndarray) -> None:
@@ -164,20 +168,24 @@ class MessageLattice(MessageEngine):
         _scatter(*self._size, self.power, d_u, d_tables, d_unary, d_factors)
 
     @cached_property
-    def _size(self) -> tuple[int, int, int]:
-        assert self.theta.graph.image_shape is not None
-        return (*self.theta.graph.image_shape, self.stride)
+    def _size(self) -> tuple[int, int, int, int]:
+        """Rows of all images, rows of one, columns, and places of a row."""
+        assert self.theta.graph.image_stack is not None
+        count, height, columns = self.theta.graph.image_stack
+        return count * height, height, columns, self.stride
 
 
 @kernel
-def _demand(rows, columns, stride, power, theta_u, theta_c):
+def _demand(rows, height, columns, stride, power, theta_u, theta_c):
     """Bound the product of the ratios into a node, and its power times u and the largest table entry."""
     total = np.zeros(rows * columns)
     largest = 0.0
     for vertical in range(2):
-        for r in range(rows - vertical):
+        for r in range(rows):
+            if vertical and (r + 1) % height == 0:
+                continue  # the last row of an image
             for c in range(columns - 1 + vertical):
-                t = theta_c[_edge(rows, columns, stride, vertical, r, c)[0]]
+                t = theta_c[_edge(rows, height, columns, stride, vertical, r, c)[0]]
                 a, b, z = t[0, 1] - t[0, 0], t[1, 1] - t[0, 0], t[1, 0] - t[0, 0]
                 ratio = max(max(abs(a), abs(z)), max(abs(b - z), abs(b - a))) / power
                 largest = max(largest, max(ratio, max(abs(a), max(abs(b), abs(z))) / power))
@@ -191,9 +199,10 @@ def _demand(rows, columns, stride, power, theta_u, theta_c):
 
 
 @kernel
-def _edge(rows, columns, stride, vertical, r, c):
+def _edge(rows, height, columns, stride, vertical, r, c):
     """Number of the edge from (r, c) to the right or below, and where its red end keeps the table."""
-    number = rows * (columns - 1) + r * columns + c if vertical else r * (columns - 1) + c
+    number = rows * (columns - 1) + (r - r // height) * columns + c if vertical else r * (columns - 1) + c
+    r = _row(height, r)
     if (r + c) & 1 == 0:
         return number, True, 1 + 2 * vertical, r & 1, _place(stride, r, c)
     # The red end is the right or lower one: its label comes second.
@@ -202,12 +211,18 @@ def _edge(rows, columns, stride, vertical, r, c):
 
 
 @kernel
+def _row(height, r):
+    """Row r of the images, where every image starts at an even row."""
+    return r + r // height * (height & 1)
+
+
+@kernel
 def _place(stride, r, c):
     return (r // 2 + 2) * stride + c // 2 + 1
 
 
 @kernel
-def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables, values):
+def _gather(rows, height, columns, stride, power, theta_u, theta_c, u, tables, values):
     """Write ratios of unary terms and of tables to the layout of the kernels; return the largest |log| of one.
 
     ``u`` and ``tables`` are parts of ``values``.
@@ -215,13 +230,16 @@ def _gather(rows, columns, stride, power, theta_u, theta_c, u, tables, values):
     """
     scale = u.dtype.type(1 / power)
     for r in range(rows):
+        row = _row(height, r)
         for c in range(columns):
             i = r * columns + c
-            u[(r + c) & 1, r & 1, _place(stride, r, c)] = theta_u[i, 1] - theta_u[i, 0]
+            u[(row + c) & 1, row & 1, _place(stride, row, c)] = theta_u[i, 1] - theta_u[i, 0]
     for vertical in range(2):
-        for r in range(rows - vertical):
+        for r in range(rows):
+            if vertical and (r + 1) % height == 0:
+                continue  # the last row of an image
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, columns, stride, vertical, r, c)
+                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
                 base = theta_c[edge, 0, 0]
                 first = (theta_c[edge, 0, 1] - base) * scale
                 second = (theta_c[edge, 1, 0] - base) * scale
@@ -246,18 +264,21 @@ def _top(array):
 
 
 @kernel
-def _scatter(rows, columns, stride, power, d_u, d_tables, d_unary, d_factors):
+def _scatter(rows, height, columns, stride, power, d_u, d_tables, d_unary, d_factors):
     """Write adjoints in the layout of the kernels to row-major ones: the adjoint of ``_gather``."""
     scale = d_u.dtype.type(1 / power)
     for r in range(rows):
+        row = _row(height, r)
         for c in range(columns):
-            value = d_u[(r + c) & 1, r & 1, _place(stride, r, c)]
+            value = d_u[(row + c) & 1, row & 1, _place(stride, row, c)]
             d_unary[r * columns + c, 1] = value
             d_unary[r * columns + c, 0] = -value
     for vertical in range(2):
-        for r in range(rows - vertical):
+        for r in range(rows):
+            if vertical and (r + 1) % height == 0:
+                continue  # the last row of an image
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, columns, stride, vertical, r, c)
+                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
                 first = d_tables[d, 0, parity, k] * scale
                 both = d_tables[d, 1, parity, k] * scale
                 second = d_tables[d, 2, parity, k] * scale
@@ -413,16 +434,17 @@ def _odds(power, u, m, colour, parity, k):
 
 
 @kernel
-def _beliefs(rows, columns, stride, power, powers, u, m, mu):
+def _beliefs(rows, height, columns, stride, power, powers, u, m, mu):
     # [D13] theorem below (18): mu(x_i)
     kind = len(powers)
     one = u.dtype.type(1)
     F = np.empty(stride, u.dtype)
-    for row in range(2 * rows):  # the red and the black nodes of every row
-        r, colour = row // 2, row % 2
-        left = (r + colour) % 2
+    for half in range(2 * rows):  # the red and the black nodes of every row
+        r, colour = half // 2, half % 2
+        row = _row(height, r)
+        left = (row + colour) % 2
         size = (columns + 1 - left) // 2
-        _row_odds(power, kind, u, m, colour, r % 2, _place(stride, r, left), size, F)
+        _row_odds(power, kind, u, m, colour, row % 2, _place(stride, row, left), size, F)
         for k in range(size):
             i = r * columns + left + 2 * k
             mu[i, 1] = F[k] / (one + F[k])
@@ -430,15 +452,16 @@ def _beliefs(rows, columns, stride, power, powers, u, m, mu):
 
 
 @kernel
-def _beliefs_vjp(rows, columns, stride, power, mu, d_mu, d_m, d_u):
+def _beliefs_vjp(rows, height, columns, stride, power, mu, d_mu, d_m, d_u):
     # [D13] Alg. 3 (back TRW): adjoints of the beliefs; those of log F are mu(0) mu(1) (d_mu(1) - d_mu(0))
     rho = d_u.dtype.type(power)
     d_F = np.empty(stride, d_u.dtype)
-    for row in range(2 * rows):
-        r, colour = row // 2, row % 2
-        left = (r + colour) % 2
+    for half in range(2 * rows):
+        r, colour = half // 2, half % 2
+        row = _row(height, r)
+        left = (row + colour) % 2
         size = (columns + 1 - left) // 2
-        parity, start = r % 2, _place(stride, r, left)
+        parity, start = row % 2, _place(stride, row, left)
         for k in range(size):
             i = r * columns + left + 2 * k
             d_F[k] = (d_mu[i, 1] - d_mu[i, 0]) * mu[i, 1] * mu[i, 0]
@@ -452,28 +475,33 @@ def _beliefs_vjp(rows, columns, stride, power, mu, d_mu, d_m, d_u):
 
 
 @kernel
-def _edge_ratios(rows, columns, stride, m, out):
+def _edge_ratios(rows, height, columns, stride, m, out):
     """Write what the two ends of each edge have received over it."""
     for vertical in range(2):
-        for r in range(rows - vertical):
+        for r in range(rows):
+            if vertical and (r + 1) % height == 0:
+                continue  # the last row of an image
             for c in range(columns - 1 + vertical):
-                edge = _edge(rows, columns, stride, vertical, r, c)[0]
-                colour = (r + c) & 1
-                there = _place(stride, r + vertical, c + 1 - vertical)
-                out[edge, 0, 1] = m[colour, 1 + 2 * vertical, r & 1, _place(stride, r, c)]
-                out[edge, 1, 1] = m[1 - colour, 2 * vertical, (r + vertical) & 1, there]
+                edge, row = _edge(rows, height, columns, stride, vertical, r, c)[0], _row(height, r)
+                colour = (row + c) & 1
+                there = _place(stride, row + vertical, c + 1 - vertical)
+                out[edge, 0, 1] = m[colour, 1 + 2 * vertical, row & 1, _place(stride, row, c)]
+                out[edge, 1, 1] = m[1 - colour, 2 * vertical, (row + vertical) & 1, there]
 
 
 @kernel
-def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):
+def _factor_beliefs(rows, height, columns, stride, power, u, tables, m, mu):
     # [D13] theorem below (18): mu(x_i, x_j)
     one = u.dtype.type(1)
     for vertical in range(2):
-        for r in range(rows - vertical):
+        for r in range(rows):
+            if vertical and (r + 1) % height == 0:
+                continue  # the last row of an image
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, columns, stride, vertical, r, c)
-                p1, k1 = r & 1, _place(stride, r, c)
-                p2, k2 = (r + vertical) & 1, _place(stride, r + vertical, c + 1 - vertical)
+                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
+                row = _row(height, r)
+                p1, k1 = row & 1, _place(stride, row, c)
+                p2, k2 = (row + vertical) & 1, _place(stride, row + vertical, c + 1 - vertical)
                 colour = 0 if red_first else 1
                 q1 = _odds(power, u, m, colour, p1, k1) / m[colour, 1 + 2 * vertical, p1, k1]
                 q2 = _odds(power, u, m, 1 - colour, p2, k2) / m[1 - colour, 2 * vertical, p2, k2]
@@ -488,16 +516,19 @@ def _factor_beliefs(rows, columns, stride, power, u, tables, m, mu):
 
 
 @kernel
-def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_factors):
+def _factor_beliefs_vjp(rows, height, columns, stride, power, u, mu, d_mu, d_m, d_u, d_factors):
     # [D13] Alg. 3 (back TRW): adjoints of the beliefs of edges
     rho = u.dtype.type(power)
     scale = u.dtype.type(1 / power)
     for vertical in range(2):
-        for r in range(rows - vertical):
+        for r in range(rows):
+            if vertical and (r + 1) % height == 0:
+                continue  # the last row of an image
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, columns, stride, vertical, r, c)
-                p1, k1 = r & 1, _place(stride, r, c)
-                p2, k2 = (r + vertical) & 1, _place(stride, r + vertical, c + 1 - vertical)
+                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
+                row = _row(height, r)
+                p1, k1 = row & 1, _place(stride, row, c)
+                p2, k2 = (row + vertical) & 1, _place(stride, row + vertical, c + 1 - vertical)
                 colour = 0 if red_first else 1
                 p, d_p = mu[edge], d_mu[edge]
                 mean = p[0, 0] * d_p[0, 0] + p[0, 1] * d_p[0, 1] + p[1, 0] * d_p[1, 0] + p[1, 1] * d_p[1, 1]
@@ -519,7 +550,7 @@ def _factor_beliefs_vjp(rows, columns, stride, power, u, mu, d_mu, d_m, d_u, d_f
 
 
 @kernel
-def _log_partition(first, last, rows, columns, power, theta_u, theta_c, mu_u, mu_c, log_u, log_across, log_down):
+def _log_partition(first, last, rows, height, columns, power, theta_u, theta_c, mu_u, mu_c, log_u, log_across, log_down):
     """Terms of rows first .. last - 1, edges counted at their upper or left end; logs start at row ``first``."""
     # [D13] (13) with the entropy of (16) and (17)
     total = 0.0
@@ -537,11 +568,12 @@ def _log_partition(first, last, rows, columns, power, theta_u, theta_c, mu_u, mu
                         if mu_c[edge, x, y] > 0:
                             information = log_across[near, x, y] - log_u[at, x] - log_u[at + 1, y]
                             total += mu_c[edge, x, y] * (theta_c[edge, x, y] - power * information)
-            if r < rows - 1:
-                edge = rows * (columns - 1) + i
+            if (r + 1) % height:
+                above = r - r // height
+                edge, near = rows * (columns - 1) + above * columns + c, (above - first + first // height) * columns + c
                 for x in range(2):
                     for y in range(2):
                         if mu_c[edge, x, y] > 0:
-                            information = log_down[at, x, y] - log_u[at, x] - log_u[at + columns, y]
+                            information = log_down[near, x, y] - log_u[at, x] - log_u[at + columns, y]
                             total += mu_c[edge, x, y] * (theta_c[edge, x, y] - power * information)
     return total

@@ -22,7 +22,7 @@ from backfield.losses.base import unary_entries
 from backfield.objectives import Objective, Seen, Setting, evaluate
 from backfield.objectives.base import argmax_labels, pieces
 from backfield.training.examples import Example
-from backfield.training.merging import Run, Runs, alone, work
+from backfield.training.merging import CHAINS, IMAGES, Run, Runs, alone, work
 from backfield.training.weights import WeightLayout
 
 #: Of complex differentiation: so small that its square is nothing.
@@ -102,7 +102,10 @@ class Evaluator:
             return cls(task)
         size = task.labelled.mean() * work(largest.graph) / largest.graph.n_variables
         fold = cls.coupled and task.objective.weighted
-        return cls(task, Runs(task.objective, size, fold, task.chains or not cls.coupled, task.in_memory))
+        method = task.setting.inference
+        images = 2 if method is None or method.stacks_images else IMAGES
+        share = CHAINS if task.chains else 1.0
+        return cls(task, Runs(task.objective, size, fold, task.chains or not cls.coupled, task.in_memory, images, share))
 
     @classmethod
     def separable(cls, task: Task, example: Example) -> bool:
