@@ -32,12 +32,12 @@ from backfield.constraints import (
 from backfield.decoders import Decoder
 from backfield.energies import Energy, Network
 from backfield.energies.network import is_module
+from backfield.energies.oracle_backed import OracleEnergy
 from backfield.errors import InputError
 from backfield.estimators.classifier import Classifier
 from backfield.inference import Inference
 from backfield.inference.base import IterativeInference
 from backfield.learners.lbfgs import LBFGS
-from backfield.learners.oracle_descent import oracle_energy
 from backfield.learners.owlqn import OWLQN
 from backfield.objectives import Objective, Setting, get_objective, jgmt_alias, make_setting
 from backfield.registry import Component, find_room, get, parse
@@ -206,7 +206,7 @@ class Settings:
             spec = "linear"
         learner = self.learner
         if learner.uses_oracles:
-            return oracle_energy(spec, learner.eps)
+            return OracleEnergy(get("oracles", spec), learner.eps)
         part = part_of(kind, spec)
         if isinstance(part, Network):
             return part.bind()

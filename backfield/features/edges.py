@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy.ndimage import sobel
 
 from backfield.errors import InputError
 from backfield.features.cache import FeatureCache, LazyFeatures, Progress, checked_list, transform_all
@@ -176,6 +175,8 @@ def _measure(rgb: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
 def sobel_response(rgb: np.ndarray) -> np.ndarray:
     """Return the gradient magnitude of the intensity, scaled to a maximum of 1: (H, W)."""
     values = grey(rgb)
+    from scipy.ndimage import sobel  # which takes longer to import than a small model needs to start
+
     return np.hypot(sobel(values, axis=0), sobel(values, axis=1)) / np.float32(np.sqrt(32))
 
 

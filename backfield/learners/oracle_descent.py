@@ -31,7 +31,6 @@ from backfield.learners._checkpoint import check_state
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
 from backfield.learners.base import Ending, Learner, Restored, Run, number, whole
 from backfield.oracles import OracleFunction, OracleTask, checked_fit, objective
-from backfield.registry import get
 from backfield.training.examples import Rows
 from backfield.training.execution.resident import Here, Resident, There
 from backfield.training.execution.threads import chunk_bounds
@@ -355,8 +354,3 @@ def _energy(block: Block) -> OracleEnergy:
     if not isinstance(block.energy, OracleEnergy):
         raise InputError(f"oracle_descent needs oracles for energies, not {block.energy!r}; see `backfield list oracles`.")
     return block.energy
-
-
-def oracle_energy(spec: Any, eps: float) -> OracleEnergy:
-    """Return the energy of an oracle given as a part or its spec."""
-    return OracleEnergy(get("oracles", spec), eps)
