@@ -119,7 +119,7 @@ def fit(
     choice = choose(ready.settings, ready.problem, partial(_trial, settings, ready), settings.open_ridge)
     settings, learned = choice.settings, replace(ready.learned, inference=repr(choice.settings.inference))
     problem = make_problem(settings, ready.examples, learned.layout, ready.labelled, n_chunks)
-    problem.penalty = ready.problem.penalty.times(choice.ridge)
+    problem.penalty = ready.problem.penalty.stronger(learned.layout, choice.ridge)
     held_out = None
     if validation is not None:
         held_out = prepare(settings, *validation, learned=learned, n_chunks=n_chunks).problem

@@ -3,10 +3,10 @@
 A fifth of the examples is held out (of fewer than five examples, a fifth of the labels of each); where labels are few, each
 fifth in turn. The model is learned on the rest with 5 sweeps of inference, then, from the weights before, with 10 and 20;
 the fewest whose held-out loss is within half a per cent of the best are taken. Where there are few labels for each weight,
-3, 10 and 30 times the ridge are tried, as long as that is noticeably better. Then the weights of edges are halved,
-quartered, ... and dropped: where less of them is noticeably better on held-out labels, less of them enters the model. The
-final fit sees all examples and starts from what was found. Large data are decided by a part of them. All is a function of
-data, settings and seed; threads do not matter.
+three times the ridge of the features of variables is taken where it is better by a per cent; edges, which have few weights,
+keep theirs. Then the weights of edges are halved, quartered, ... and dropped: where less of them is noticeably better on
+held-out labels, less of them enters the model. The final fit sees all examples and starts from what was found. Large data
+are decided by a part of them. All is a function of data, settings and seed; threads do not matter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENOUGH, _FEW = 100_000, 1_000
 #: Held-out losses that differ by less than this share are the same.
 _SAME_SWEEPS, _SAME_RIDGE, _SAME_EDGES = 0.005, 0.01, 0.01
 #: How many times the ridge is tried, where there are fewer labels than this for each weight.
-_RIDGES, _PLENTY = (3.0, 10.0, 30.0), 50
+_STRONGER, _PLENTY = 3.0, 50
 #: Standard error of a relative difference of held-out losses, times the root of the number of labels: a rough guess.
 _NOISE = 0.25
 #: How strongly edges may enter, beside fully.
@@ -77,14 +77,7 @@ def choose(settings: Settings, problem: Problem, make: Make, open_ridge: bool = 
         return Choice(settings.with_sweeps(None), reason="too few labels to hold some out; ")
     trials = _Trials(settings, problem, splits, make)
     start = trials.learn(None, [np.zeros(problem.n_weights)] * len(splits))
-    found: dict[int, _Trial] = {}
-    for n_iter in sweeps or (0,):
-        found[n_iter] = trials.trial(settings.with_sweeps(n_iter or None), found[_last(found)].weights if found else start)
-        losses = [trial.loss for trial in found.values()]
-        if len(losses) > 1 and losses[-1] > (1 - _SAME_SWEEPS) * losses[-2]:
-            break
-    best = min(trial.loss for trial in found.values())
-    n_iter = next(n for n, trial in found.items() if trial.loss <= (1 + _SAME_SWEEPS) * best)
+    n_iter, found = _sweeps(trials, settings, sweeps or (0,), start)
     chosen, trial = settings.with_sweeps(n_iter or None), found[n_iter]
     numbers: dict[str, Any] = {}
     words = []
@@ -93,7 +86,7 @@ def choose(settings: Settings, problem: Problem, make: Make, open_ridge: bool = 
         words.append(_words(f"{n_iter} sweeps", found))
     ridge = 1.0
     if open_ridge:
-        ridge, tried = _ridges(trials, chosen, trial)
+        ridge, tried = _ridge(trials, chosen, trial)
         trial, trials.ridge = tried[ridge], ridge
         numbers["ridge"] = {f"{factor:g}": each.loss for factor, each in tried.items()}
         words.append(_words(f"{ridge:g} times the ridge", {f"{factor:g}": each for factor, each in tried.items()}))
@@ -143,7 +136,7 @@ class _Trials:
         whole, problem = self._problem, self.make(settings, split.train, split.train_labelled)
         # The ridge is a sum over labels divided by their number, as the loss is.
         share = whole.size / max(1, whole.task.size(np.array(split.train_labelled)))
-        problem.penalty = whole.penalty.times(self.ridge * share)
+        problem.penalty = whole.penalty.stronger(whole.task.layout, self.ridge).times(share)
         return self.learner.fit(problem, w, seed=self.seed).w
 
     def held_loss(self, settings: Settings | None, weights: list[np.ndarray]) -> float:
@@ -157,16 +150,27 @@ class _Trials:
         return float(np.average(losses, weights=counts))
 
 
-def _ridges(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, dict[float, _Trial]]:
-    """Return the strongest ridge of those that are noticeably better than the one before, and all that were tried."""
-    found, best = {1.0: plain}, 1.0
-    for trials.ridge in _RIDGES:
-        before = found[best]
-        found[trials.ridge] = trial = trials.trial(settings, before.weights)
-        if trial.loss >= before.loss - (_SAME_RIDGE + trials.noise) * abs(before.loss):
+def _sweeps(
+    trials: _Trials, settings: Settings, candidates: tuple[int, ...], start: list[np.ndarray]
+) -> tuple[int, dict[int, _Trial]]:
+    """Return the fewest sweeps (0: as the settings have them) that are about the best, and what was tried."""
+    found: dict[int, _Trial] = {}
+    for n_iter in candidates:
+        found[n_iter] = trials.trial(settings.with_sweeps(n_iter or None), start)
+        start = found[n_iter].weights
+        losses = [trial.loss for trial in found.values()]
+        if len(losses) > 1 and losses[-1] > (1 - _SAME_SWEEPS) * losses[-2]:
             break
-        best = trials.ridge
-    return best, found
+    best = min(trial.loss for trial in found.values())
+    return next(n for n, trial in found.items() if trial.loss <= (1 + _SAME_SWEEPS) * best), found
+
+
+def _ridge(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, dict[float, _Trial]]:
+    """Return how many times the ridge is best, and what was tried."""
+    trials.ridge = _STRONGER
+    trial = trials.trial(settings, plain.weights)
+    better = trial.loss < plain.loss - _SAME_RIDGE * abs(plain.loss)
+    return _STRONGER if better else 1.0, {1.0: plain, _STRONGER: trial}
 
 
 def _strength(trials: _Trials, settings: Settings, full: _Trial, alone: float) -> tuple[float, str]:
@@ -180,10 +184,6 @@ def _strength(trials: _Trials, settings: Settings, full: _Trial, alone: float) -
     strength = max(s for s, loss in losses.items() if loss <= best + (_SAME_EDGES + trials.noise) * abs(alone))
     how = "edges enter fully" if strength == 1 else "edges are left out" if strength == 0 else f"edges enter by {strength:g}"
     return strength, f"{how} (held-out loss {losses[strength]:.4g}, without edges {alone:.4g})"
-
-
-def _last(found: dict[Any, Any]) -> Any:
-    return next(reversed(found))
 
 
 def _words(chosen: str, found: dict[Any, _Trial]) -> str:

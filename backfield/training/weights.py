@@ -387,6 +387,15 @@ class Ridge:
         """Return the penalty of all but some weights."""
         return Ridge(np.where(weights, 0.0, self.each()), self.n_weights)
 
+    def stronger(self, layout: WeightLayout, factor: float) -> Ridge:
+        """Return the penalty with that of the weights of variables times a factor."""
+        if factor == 1:
+            return self
+        r = self.each().copy()
+        for block in layout.unary:
+            r[block.start : block.stop] *= factor
+        return Ridge(r, self.n_weights)
+
     def times(self, factor: float) -> Ridge:
         """Return the penalty times a factor."""
         return Ridge(factor * self.r, self.n_weights)

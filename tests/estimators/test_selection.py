@@ -130,7 +130,7 @@ def test_few_labels_ask_for_a_stronger_ridge():
     plain = bf.ChainCRF(guard=False).fit(X, y)
     assert "ridge" not in plain.message_
     problem = bf.ChainCRF().problem(X, y)
-    problem.penalty = problem.penalty.times(chosen)
+    problem.penalty = problem.penalty.stronger(problem.task.layout, chosen)
     assert np.linalg.norm(problem.value_and_gradient(crf.weights_).gradient) < 1e-3
     test, truth = few_labels(1, 100)
     assert bf.metrics.neg_log_loss(crf, test, truth) > bf.metrics.neg_log_loss(plain, test, truth)
