@@ -51,29 +51,16 @@ def row_products(rows: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None =
 
 @kernel
 def _row_products(rows, columns, bias, out):
+    """Two columns at a time; where their number is odd, the last one twice."""
     length, count = rows.shape[1], len(bias)
-    fours = count - count % 4
     for first in range(0, len(rows), _ROWS_AT_ONCE):  # which stay in the cache for all columns
         last = min(first + _ROWS_AT_ONCE, len(rows))
-        for k in range(0, fours, 4):
-            a, b, c, d = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+        for k in range(0, count, 2):
+            j = min(k + 1, count - 1)
             for i in range(first, last):
-                row = rows[i]
-                s, t, u, v = bias[k], bias[k + 1], bias[k + 2], bias[k + 3]
+                s, t = bias[k], bias[j]
                 for f in range(length):
-                    s += row[f] * a[f]
-                    t += row[f] * b[f]
-                    u += row[f] * c[f]
-                    v += row[f] * d[f]
+                    s += rows[i, f] * columns[k, f]
+                    t += rows[i, f] * columns[j, f]
                 out[i, k] = s
-                out[i, k + 1] = t
-                out[i, k + 2] = u
-                out[i, k + 3] = v
-        for k in range(fours, count):
-            a = columns[k]
-            for i in range(first, last):
-                row = rows[i]
-                s = bias[k]
-                for f in range(length):
-                    s += row[f] * a[f]
-                out[i, k] = s
+                out[i, j] = t

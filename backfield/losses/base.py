@@ -51,20 +51,21 @@ class Loss(Component):
 def unary_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the variables that have a label, and the flat unary entry that it selects."""
     if graph.n_labels is not None:
-        return _known_entries(labels, graph.n_labels)
+        known, entries = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
+        count = _known_entries(labels, graph.n_labels, known, entries)
+        return known[:count], entries[:count]
     known = np.flatnonzero(labels >= 0)
     return known, graph.layout.var_ptr[known] + labels[known]
 
 
 @kernel
-def _known_entries(labels, n_labels):
+def _known_entries(labels, n_labels, known, entries):
     """One call that needs no interpreter: threads that ask for it after every step wait for each other."""
-    known, entries = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
     count = 0
     for i in range(len(labels)):
         known[count], entries[count] = i, i * n_labels + labels[i]
         count += labels[i] >= 0
-    return known[:count], entries[:count]
+    return count
 
 
 def label_weights(graph: Graph, weights: np.ndarray | None, variables: np.ndarray, entries: np.ndarray) -> Any:

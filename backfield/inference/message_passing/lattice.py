@@ -66,13 +66,14 @@ class MessageLattice(MessageEngine):
         values = np.zeros(14 * 2 * shape[1], theta.dtype)
         self.u = values[: 2 * 2 * shape[1]].reshape(2, *shape)
         self.tables = values[2 * 2 * shape[1] :].reshape(4, 3, *shape)  # direction from the red end; a, b, c
-        # The largest |log|: not finite where theta is not.
+        # The largest |log| of unary terms and of tables: not finite where theta is not.
         self._largest = _gather(*self._size, self.power, theta.unary, theta.factors, self.u, self.tables, values)
 
     def exposure(self) -> float:
         """Return a bound on |log| of every product that the kernels form."""
-        # |log u| + four ratios of at most 3 |log table| each, and a table entry.
-        coarse = 15 * max(1, self.power) * float(self._largest)
+        # A ratio lies between a and b / c: four of them have |log| <= 8 |log table|, and meet u and another one.
+        unary, table = (float(each) for each in self._largest)
+        coarse = max(8 * table, unary + (8 * self.power + 2) * table)
         if coarse < 60 or not np.isfinite(coarse):
             return coarse
         product, around, largest, _ = self.demand()
@@ -223,7 +224,7 @@ def _place(stride, r, c):
 
 @kernel
 def _gather(rows, height, columns, stride, power, theta_u, theta_c, u, tables, values):
-    """Write ratios of unary terms and of tables to the layout of the kernels; return the largest |log| of one.
+    """Write ratios of unary terms and of tables to the layout of the kernels; return the largest |log| of each.
 
     ``u`` and ``tables`` are parts of ``values``.
     Exponentials are clipped, and then the largest |log| says that these kernels are not for such potentials.
@@ -249,10 +250,10 @@ def _gather(rows, height, columns, stride, power, theta_u, theta_c, u, tables, v
     total = u.dtype.type(0)
     for k in range(len(values)):
         total += values[k]
-    largest = _top(values)
+    unary, table = _top(values[: u.size]), _top(values[u.size :])
     for k in range(len(values)):
         values[k] = vector_exp(values[k])
-    return largest if np.isfinite(total) else total
+    return (unary, table) if np.isfinite(total) else (total, total)
 
 
 @partial(compiled_once, fastmath=True)  # only where NaN does not matter are maxima vectorised
