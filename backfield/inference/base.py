@@ -262,25 +262,25 @@ class IterativeInference(Inference):
         return run
 
     def marginals(self, theta: Potentials) -> tuple[Any, Potentials]:
-        """Iterate and return log Z and the marginals; with no ``tol`` nothing is done to find the residual."""
-        if self.tol is not None:
-            run = self.infer(theta)
-            return run.log_partition, run.marginals
-        engine = self.bind(theta)
-        state = engine.init()
-        engine.sweeps(state, 0, self.n_iter)
+        """Iterate and return log Z and the marginals; nothing is done to find a residual or a bound that nobody reads."""
+        engine, state = self._run(theta)
         mu = engine.marginals(state)
         return float(np.real(engine.value(state, mu))), mu.astype(theta.dtype)
 
     def beliefs(self, theta: Potentials) -> np.ndarray:
         """Iterate and return the marginals of the variables; marginals of factors, log Z and residuals are left out."""
+        engine, state = self._run(theta)
+        return engine.beliefs(state).astype(theta.dtype, copy=False)
+
+    def _run(self, theta: Potentials) -> tuple[Engine, np.ndarray]:
+        """Iterate; return the engine and the last state."""
         engine = self.bind(theta)
         state = engine.init()
         if self.tol is None:
             engine.sweeps(state, 0, self.n_iter)
         else:
             self._warn(self.iterate(engine, state))
-        return engine.beliefs(state).astype(theta.dtype, copy=False)
+        return engine, state
 
     def iterate(self, engine: Engine, state: np.ndarray) -> list[float]:
         """Sweep ``state`` in place, ``n_iter`` times or until ``tol``; return the changes of marginals and messages."""
