@@ -38,7 +38,7 @@ _NOISE = 0.25
 #: How strongly edges may enter, beside fully.
 _STRENGTHS = (0.75, 0.5, 0.25, 0.1)
 #: Decides what is good enough; the final fit goes on from it.
-_LEARNER = "lbfgs(max_iter=40, tol=1e-3)"
+_LEARNER = "lbfgs(max_iter=40, tol=1e-4)"
 
 
 #: Settings (None: no edges), examples and their labelled variables -> problem.
