@@ -4,8 +4,8 @@
 
 *images*: 64 images of 100 x 100 through 5 sweeps; *chains*: 2 000 sequences of 20 positions, 10 labels; both with the
 defaults. One thread and two by turns: medians, their ratio, and whether the weights have the same bytes. ``limit`` is the
-ratio of two processes that fit at the same time, each with one thread: what the machine itself gives. ``gil`` is the share of
-a fit with one thread that holds the interpreter, where py-spy is installed: its samples with and without ``--gil``.
+ratio of two processes that fit at the same time, each with one thread: what the machine itself gives. ``gil`` is the share
+of a fit with one thread that holds the interpreter, where py-spy is installed: its samples with and without ``--gil``.
 
 *graphs*: 2 000 graphs of six variables. With ``--against``, the folder of an old checkout fits them as well: the ratio of
 seconds, and how far value and gradient at five vectors of weights, and the final objective, are apart.

@@ -8,6 +8,7 @@ import sklearn.exceptions
 
 import backfield as bf
 from backfield.datasets.generated import add_noise, binary_shapes
+from backfield.estimators import _fitting
 
 QUICK = "lbfgs(max_iter=15, tol=1e-3)"
 
@@ -97,6 +98,21 @@ def test_harmful_edges_are_left_out():
     assert "edges" not in free.message_ and "sweeps" in free.message_
     test = [image(board) for _ in range(3)]
     assert crf.score(test, [board] * 3) > free.score(test, [board] * 3)
+
+
+def test_learners_of_second_order_go_on_without_edges():
+    X, y = random_labels(2, 8)
+    crf = bf.GridCRF(learner="smd(epochs=2, batch_size=1)", dtype="float64").fit(X, y)
+    assert np.isfinite(crf.weights_).all()
+    # The problem of the variables alone has second derivatives, too.
+    settings = crf._settings()
+    ready = _fitting.prepare(settings, X, y)
+    problem = _fitting._trial(settings, ready, None, ready.examples, ready.labelled)
+    w, direction = np.random.default_rng(0).normal(size=(2, problem.n_weights))
+    seen, product = problem.hessian_vector(w, direction)
+    ahead, behind = (problem.value_and_gradient(w + step * direction).gradient for step in (1e-5, -1e-5))
+    np.testing.assert_allclose(product, (ahead - behind) / 2e-5, atol=1e-8)
+    assert seen.value == pytest.approx(problem.value_and_gradient(w).value)
 
 
 def test_explicit_inference_is_left_alone():

@@ -103,7 +103,7 @@ class Evaluator:
         size = task.labelled.mean() * work(largest.graph) / largest.graph.n_variables
         fold = cls.coupled and task.objective.weighted
         method = task.setting.inference
-        images = 2 if method is None or method.stacks_images else IMAGES
+        images = 2 if method is not None and method.stacks_images else IMAGES
         share = CHAINS if task.chains else 1.0
         return cls(task, Runs(task.objective, size, fold, task.chains or not cls.coupled, task.in_memory, images, share))
 
