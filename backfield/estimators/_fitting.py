@@ -24,7 +24,6 @@ from backfield.estimators._progress import Progress
 from backfield.estimators._settings import FIT, Settings, part_of
 from backfield.estimators.selection import choose, scaled
 from backfield.graph.labeling import as_labeling, factor_entries
-from backfield.inference import Inference
 from backfield.learners import Incremental, Learner
 from backfield.learners.base import Fit
 from backfield.objectives import Setting, get_objective
@@ -217,9 +216,8 @@ def _trial(
     layout, n_chunks = ready.learned.layout, ready.problem.n_chunks
     if settings is not None:
         return make_problem(settings, examples, layout, labelled, n_chunks)
-    silent: Inference = part_of("inference", "tree_reweighted(n_iter=0)")  # type: ignore[assignment]  # sends no message
     problem = Problem(
-        examples, layout, get_objective("univariate_logistic"), Setting(silent, None), dtype=plain.dtype,
+        examples, layout, get_objective("univariate_logistic"), Setting(None, None), dtype=plain.dtype,
         n_jobs=plain.n_jobs, labelled=labelled, n_chunks=n_chunks, coupled=False,
     )  # fmt: skip
     problem.distribute(active())

@@ -21,6 +21,7 @@ from backfield.graph import Graph, Potentials, Tied
 from backfield.losses.base import unary_entries
 from backfield.objectives import Objective, Seen, Setting, evaluate
 from backfield.objectives.base import argmax_labels, pieces
+from backfield.registry import get
 from backfield.training.examples import Example
 from backfield.training.merging import CHAINS, IMAGES, Run, Runs, alone, work
 from backfield.training.weights import WeightLayout
@@ -103,7 +104,7 @@ class Evaluator:
         size = task.labelled.mean() * work(largest.graph) / largest.graph.n_variables
         fold = cls.coupled and task.objective.weighted
         method = task.setting.inference
-        images = 2 if method is not None and method.stacks_images else IMAGES
+        images = 2 if method is None or method.stacks_images else IMAGES
         share = CHAINS if task.chains else 1.0
         return cls(task, Runs(task.objective, size, fold, task.chains or not cls.coupled, task.in_memory, images, share))
 
@@ -251,6 +252,8 @@ def _second(task: Task, run: Run, w: np.ndarray, direction: np.ndarray, seed: in
     assert example.target is not None
     watch: list[Seen] = []
     setting = _setting(task, run, seed, watch)._replace(gradient=Truncated(task.setting.memory))
+    if not task.coupled:  # messages that nobody sends
+        setting = setting._replace(inference=get("inference", "tree_reweighted(n_iter=0)"))
     theta, change = (task.layout.theta(x, example, np.float64) for x in (w, direction))
     moved = theta.like(theta.vector() + 1j * _STEP * change.vector())
     value, d_theta = evaluate(task.objective, moved, example.target, setting)
