@@ -81,12 +81,15 @@ class Engine(ABC):
     def log_partition_vjp(self, mu: Potentials, d_theta: Adjoint, scale: float = 1.0) -> Potentials:
         """Return ``scale`` times d log_partition / d mu; add the explicit derivative to ``d_theta``."""
 
-    #: Has messages that may still change when the marginals do not: see :meth:`change`.
+    #: Has messages that may still change when the marginals do not: see :meth:`most_changed`.
     has_messages: ClassVar[bool] = False
 
-    def change(self, before: np.ndarray, after: np.ndarray) -> float:
-        """Return the largest change of a finite log message, relative to 1 + |log m|; 0 where there are none."""
-        return 0.0
+    def most_changed(self, before: np.ndarray, after: np.ndarray) -> tuple[float, int]:
+        """Return the largest change of a finite log message, relative to 1 + |log m|, and its place; 0 where there are none.
+
+        The arrays are states, or the same parts of two of them.
+        """
+        return 0.0, 0
 
     def upper_bound(self, state: np.ndarray) -> float:
         """Return an upper bound of log Z that holds at any state; inf where none is known."""
@@ -155,9 +158,9 @@ class WrappedEngine(Engine):
         """Turn the adjoint of ``after`` into that of ``before``."""
         self.inner.sweep_vjp(before, after, t, d_state, inner_adjoint(d_theta))
 
-    def change(self, before: np.ndarray, after: np.ndarray) -> float:
-        """Return the largest change of a message."""
-        return self.inner.change(before, after)
+    def most_changed(self, before: np.ndarray, after: np.ndarray) -> tuple[float, int]:
+        """Return the largest change of a message, and its place."""
+        return self.inner.most_changed(before, after)
 
 
 class WrappedAdjoint(Adjoint):

@@ -50,9 +50,10 @@ class MessageEngine(Engine):
         """Return log messages, up to a constant each, one block for each slot of the graph."""
         return self.logs(state).reshape(-1)
 
-    def change(self, before: np.ndarray, after: np.ndarray) -> float:
-        """Return the largest change of a finite log message, relative to 1 + |log m|."""
-        return float(_largest_change(self.logs(before).reshape(-1), self.logs(after).reshape(-1)))
+    def most_changed(self, before: np.ndarray, after: np.ndarray) -> tuple[float, int]:
+        """Return the largest change of a finite log message, relative to 1 + |log m|, and its place in the state."""
+        change, place = _largest_change(self.logs(before).reshape(-1), self.logs(after).reshape(-1))
+        return float(change), int(place)
 
     def upper_bound(self, state: np.ndarray) -> float:
         """Return an upper bound of log Z, where rho comes from acyclic subsets of factors."""
@@ -116,13 +117,13 @@ def contradiction(graph: Graph, slot: int) -> InputError:
 
 @exact_kernel
 def _largest_change(before, after):
-    largest = 0.0
+    largest, place = 0.0, 0
     for a in range(len(after)):
         if before[a] > -np.inf or after[a] > -np.inf:
             change = abs(after[a] - before[a]) / (1 + abs(after[a]))
             if not change <= largest:  # also where it is NaN: a label has died
-                largest = change if change == change else np.inf
-    return largest
+                largest, place = change if change == change else np.inf, a
+    return largest, place
 
 
 @exact_kernel
