@@ -114,7 +114,7 @@ _CALIBRATION = (
 )
 
 
-_FIRST = "First-run times include compilation."
+_TIMES = "Times leave compiling out."
 
 
 def _section(title: str, content: str, lead: str = "") -> str:
@@ -154,7 +154,7 @@ def _results(results: Sequence[ModelResult]) -> str:
             cells += f"<td class=n>{f'<b>{text}</b>' if best else text}</td>"
         body += f"<tr><td>{_key(k, results)}{escape(result.name)}</td>{cells}</tr>"
     note = (
-        f"<p class=note>{results[0].metrics.n_variables:,} labelled variables in the test data. {_FIRST}</p>"
+        f"<p class=note>{results[0].metrics.n_variables:,} labelled variables in the test data. {_TIMES}</p>"
         if results
         else ""
     )
