@@ -185,8 +185,9 @@ def _demand(rows, height, columns, stride, power, theta_u, theta_c):
         for r in range(rows):
             if vertical and (r + 1) % height == 0:
                 continue  # the last row of an image
+            first = _first_edge(rows, height, columns, vertical, r)
             for c in range(columns - 1 + vertical):
-                t = theta_c[_edge(rows, height, columns, stride, vertical, r, c)[0]]
+                t = theta_c[first + c]
                 a, b, z = t[0, 1] - t[0, 0], t[1, 1] - t[0, 0], t[1, 0] - t[0, 0]
                 ratio = max(max(abs(a), abs(z)), max(abs(b - z), abs(b - a))) / power
                 largest = max(largest, max(ratio, max(abs(a), max(abs(b), abs(z))) / power))
@@ -200,15 +201,19 @@ def _demand(rows, height, columns, stride, power, theta_u, theta_c):
 
 
 @kernel
-def _edge(rows, height, columns, stride, vertical, r, c):
-    """Number of the edge from (r, c) to the right or below, and where its red end keeps the table."""
-    number = rows * (columns - 1) + (r - r // height) * columns + c if vertical else r * (columns - 1) + c
-    r = _row(height, r)
-    if (r + c) & 1 == 0:
-        return number, True, 1 + 2 * vertical, r & 1, _place(stride, r, c)
+def _first_edge(rows, height, columns, vertical, r):
+    """Number of the first edge that starts in row r and goes right or down."""
+    return rows * (columns - 1) + (r - r // height) * columns if vertical else r * (columns - 1)
+
+
+@kernel
+def _red_end(stride, vertical, row, c):
+    """Where the red end of the edge from (row, c) to the right or below keeps the table, and whether it comes first."""
+    if (row + c) & 1 == 0:
+        return True, 1 + 2 * vertical, row & 1, _place(stride, row, c)
     # The red end is the right or lower one: its label comes second.
-    r, c = r + vertical, c + 1 - vertical
-    return number, False, 2 * vertical, r & 1, _place(stride, r, c)
+    row, c = row + vertical, c + 1 - vertical
+    return False, 2 * vertical, row & 1, _place(stride, row, c)
 
 
 @kernel
@@ -239,8 +244,10 @@ def _gather(rows, height, columns, stride, power, theta_u, theta_c, u, tables, v
         for r in range(rows):
             if vertical and (r + 1) % height == 0:
                 continue  # the last row of an image
+            row, start = _row(height, r), _first_edge(rows, height, columns, vertical, r)
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
+                edge = start + c
+                red_first, d, parity, k = _red_end(stride, vertical, row, c)
                 base = theta_c[edge, 0, 0]
                 first = (theta_c[edge, 0, 1] - base) * scale
                 second = (theta_c[edge, 1, 0] - base) * scale
@@ -278,8 +285,10 @@ def _scatter(rows, height, columns, stride, power, d_u, d_tables, d_unary, d_fac
         for r in range(rows):
             if vertical and (r + 1) % height == 0:
                 continue  # the last row of an image
+            row, start = _row(height, r), _first_edge(rows, height, columns, vertical, r)
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
+                edge = start + c
+                red_first, d, parity, k = _red_end(stride, vertical, row, c)
                 first = d_tables[d, 0, parity, k] * scale
                 both = d_tables[d, 1, parity, k] * scale
                 second = d_tables[d, 2, parity, k] * scale
@@ -482,9 +491,9 @@ def _edge_ratios(rows, height, columns, stride, m, out):
         for r in range(rows):
             if vertical and (r + 1) % height == 0:
                 continue  # the last row of an image
+            row, start = _row(height, r), _first_edge(rows, height, columns, vertical, r)
             for c in range(columns - 1 + vertical):
-                edge, row = _edge(rows, height, columns, stride, vertical, r, c)[0], _row(height, r)
-                colour = (row + c) & 1
+                edge, colour = start + c, (row + c) & 1
                 there = _place(stride, row + vertical, c + 1 - vertical)
                 out[edge, 0, 1] = m[colour, 1 + 2 * vertical, row & 1, _place(stride, row, c)]
                 out[edge, 1, 1] = m[1 - colour, 2 * vertical, (row + vertical) & 1, there]
@@ -498,9 +507,10 @@ def _factor_beliefs(rows, height, columns, stride, power, u, tables, m, mu):
         for r in range(rows):
             if vertical and (r + 1) % height == 0:
                 continue  # the last row of an image
+            row, start = _row(height, r), _first_edge(rows, height, columns, vertical, r)
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
-                row = _row(height, r)
+                edge = start + c
+                red_first, d, parity, k = _red_end(stride, vertical, row, c)
                 p1, k1 = row & 1, _place(stride, row, c)
                 p2, k2 = (row + vertical) & 1, _place(stride, row + vertical, c + 1 - vertical)
                 colour = 0 if red_first else 1
@@ -525,9 +535,10 @@ def _factor_beliefs_vjp(rows, height, columns, stride, power, u, mu, d_mu, d_m, 
         for r in range(rows):
             if vertical and (r + 1) % height == 0:
                 continue  # the last row of an image
+            row, start = _row(height, r), _first_edge(rows, height, columns, vertical, r)
             for c in range(columns - 1 + vertical):
-                edge, red_first, d, parity, k = _edge(rows, height, columns, stride, vertical, r, c)
-                row = _row(height, r)
+                edge = start + c
+                red_first, d, parity, k = _red_end(stride, vertical, row, c)
                 p1, k1 = row & 1, _place(stride, row, c)
                 p2, k2 = (row + vertical) & 1, _place(stride, row + vertical, c + 1 - vertical)
                 colour = 0 if red_first else 1
