@@ -58,7 +58,7 @@ class Implicit(Gradient, name="implicit"):
         """Return the loss at ``theta`` and its derivative."""
         engine = method.bind(theta)
         state = engine.init()
-        run = method.result(engine, state, method.iterate(engine, state))
+        run = method.ending(method.iterate(engine, state))
         if not run.converged:
             warn_unconverged(self, method, run.residual)
         mu = engine.marginals(state)

@@ -93,6 +93,14 @@ class Result:
         return drawing.html_table("Result", rows)
 
 
+class Ending(NamedTuple):
+    """How a run of sweeps ended."""
+
+    n_iter: int
+    residual: float
+    converged: bool
+
+
 class Piece(NamedTuple):
     """Marginals of a piece of a field, and the largest numbers that decide which kernels may run it."""
 
@@ -279,7 +287,7 @@ class IterativeInference(Inference):
         if self.tol is None:
             engine.sweeps(state, 0, self.n_iter)
         else:
-            self._warn(self.iterate(engine, state))
+            self.ending(self.iterate(engine, state))
         return engine, state
 
     def iterate(self, engine: Engine, state: np.ndarray) -> list[float]:
@@ -307,30 +315,22 @@ class IterativeInference(Inference):
 
     def result(self, engine: Engine, state: np.ndarray, residuals: list[float]) -> Result:
         """Read the result off a state."""
-        mu = engine.marginals(state)
-        self._warn(residuals)
-        residual = residuals[-1] if residuals else np.inf
-        converged = residual < (self.tol if self.tol is not None else DEFAULT_TOLERANCE)
-        value, bound = self.bounded(engine, state, float(np.real(engine.value(state, mu))), bool(converged))
-        return Result(
-            marginals=mu,
-            log_partition=value,
-            bound=bound,
-            converged=bool(converged),
-            n_iter=len(residuals) if self.tol is not None else self.n_iter,
-            residual=float(residual),
-            residuals=residuals,
-        )
+        mu, ending = engine.marginals(state), self.ending(residuals)
+        value, bound = self.bounded(engine, state, float(np.real(engine.value(state, mu))), ending.converged)
+        return Result(mu, value, bound=bound, residuals=residuals, **ending._asdict())
 
-    def _warn(self, residuals: list[float]) -> None:
-        """Warn where the changes of the marginals have not come below ``tol``."""
-        if self.tol is not None and not (residuals and residuals[-1] < self.tol):
+    def ending(self, residuals: list[float]) -> Ending:
+        """Return how a run ended; warn where its marginals have not come below ``tol``."""
+        residual = float(residuals[-1] if residuals else np.inf)
+        converged = residual < (DEFAULT_TOLERANCE if self.tol is None else self.tol)
+        if self.tol is not None and not converged:
             warnings.warn(
                 # No figures in the text: Python shows the same warning once, not for every image of a data set.
                 f"{self!r} stopped before its marginals changed by less than tol; give more n_iter, or damping.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
+        return Ending(self.n_iter if self.tol is None else len(residuals), residual, converged)
 
 
 class Progress:
