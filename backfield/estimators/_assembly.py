@@ -11,7 +11,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -38,6 +38,8 @@ from backfield.training.weights import WeightLayout
 
 #: Variables of the graphs that are kept when no example holds them.
 KEPT_VARIABLES = 2**18
+#: Labels of an example that are not worth a search for different ones.
+_FEW = 1000
 #: Type -> {what it needs weights for: first example that has it}; one entry each, if all is well.
 Types = dict[int, dict[BlockSize, int]]
 
@@ -98,14 +100,24 @@ class Survey:
     acyclic: bool = True
 
     @classmethod
-    def of(cls, structure: Structure, pair: tuple[Instance, np.ndarray | LabelSets], number: int) -> Survey:
-        """Survey one example."""
-        sample, labels = pair
-        with located(number):
-            nodes, factors = ({each: {block: number} for each, block in found.items()} for found in structure.blocks(sample))
-        seen = _seen(labels)
-        largest = structure.n_labels(sample) if structure.fixed_labels else 0
-        return cls(nodes, factors, [seen], [_n_labelled(sample, labels)], largest, structure.acyclic(sample))
+    def of(
+        cls, structure: Structure, pairs: Sequence[tuple[Instance, np.ndarray | LabelSets]], numbers: np.ndarray
+    ) -> Survey:
+        """Survey some examples."""
+        survey, seen = cls(), []
+        for number in numbers.tolist():
+            sample, labels = pairs[number]
+            with located(number):
+                for mine, found in zip((survey.nodes, survey.factors), structure.blocks(sample), strict=True):
+                    for each, block in found.items():
+                        mine.setdefault(each, {}).setdefault(block, number)
+            seen.append(_seen(labels))
+            survey.labelled.append(_n_labelled(sample, labels))
+            survey.acyclic = survey.acyclic and structure.acyclic(sample)
+            if structure.fixed_labels:
+                survey.largest = max(survey.largest, structure.n_labels(sample))
+        survey.seen = _merged(seen)
+        return survey
 
     def __add__(self, other: Survey) -> Survey:
         for mine, theirs in ((self.nodes, other.nodes), (self.factors, other.factors)):
@@ -156,7 +168,7 @@ class Surveyor:
 
     def chunk(self, numbers: np.ndarray) -> Survey:
         """Survey some examples."""
-        return sum((Survey.of(self.structure, self.pairs[k], int(k)) for k in numbers), Survey())
+        return Survey.of(self.structure, self.pairs, numbers)
 
     @staticmethod
     def add(a: Survey, b: Survey) -> Survey:
@@ -183,9 +195,12 @@ def _words(block: BlockSize) -> str:
 
 
 def _seen(labels: np.ndarray | LabelSets) -> np.ndarray:
+    """Return labels in which all occur that do; few are left as they are, until those of many examples are merged."""
     if isinstance(labels, LabelSets):
         return np.unique(labels.members)
-    return np.unique(labels) if labels.ndim == 1 else labels[:0]
+    if labels.ndim == 2:
+        return labels[:0]
+    return labels if len(labels) < _FEW else np.unique(labels)
 
 
 def _n_labelled(sample: Instance, labels: np.ndarray | LabelSets) -> int | np.ndarray:
@@ -229,11 +244,17 @@ class Classes:
     def _sorted(self) -> np.ndarray:
         return self.values[self._order]
 
+    @cached_property
+    def _are_positions(self) -> bool:
+        return self.values.dtype.kind == "i" and np.array_equal(self.values, np.arange(len(self)))
+
     def encode(self, labels: np.ndarray | LabelSets) -> np.ndarray:
         """Return labels as positions, -1 = hidden, sets as a mask (n, L); masks pass."""
         if isinstance(labels, LabelSets):
             return self._encode_sets(labels)
         if labels.ndim == 2 or self.fixed:
+            return labels
+        if self._are_positions and labels.min(initial=0) >= -1 and labels.max(initial=0) < len(self):
             return labels
         hidden = ~is_known(labels)
         place = np.searchsorted(self._sorted, labels)
@@ -346,7 +367,8 @@ class Assembler:
             if self.learned.rules is not None:
                 self.learned.rules.check(target.labeling, self.learned.classes.values)
         self._objective.admit(target)
-        return replace(example, target=target, weight=float(weight))
+        example.target, example.weight = target, float(weight)
+        return example
 
     def example(self, sample: Instance, number: int, x: Any = None) -> Example:
         """Return an example without labels."""

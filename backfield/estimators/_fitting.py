@@ -118,8 +118,10 @@ def fit(
     ready.learned.check_decoder(settings.decoder)
     choice = choose(ready.settings, ready.problem, partial(_trial, settings, ready), settings.open_ridge)
     settings, learned = choice.settings, replace(ready.learned, inference=repr(choice.settings.inference))
-    problem = make_problem(settings, ready.examples, learned.layout, ready.labelled, n_chunks)
-    problem.penalty = ready.problem.penalty.stronger(learned.layout, choice.ridge)
+    problem = ready.problem
+    if settings is not ready.settings:  # the number of sweeps was open
+        problem = make_problem(settings, ready.examples, learned.layout, ready.labelled, n_chunks)
+    problem = problem.with_penalty(ready.problem.penalty.stronger(learned.layout, choice.ridge))
     held_out = None
     if validation is not None:
         held_out = prepare(settings, *validation, learned=learned, n_chunks=n_chunks).problem

@@ -109,6 +109,9 @@ def factor_entries(graph: Graph, labels: np.ndarray) -> tuple[np.ndarray, np.nda
     if graph.n_factors == 0:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
     at = labels[layout.scope]
+    if graph.arity == 2 and graph.n_labels is not None:
+        first, second = at[::2], at[1::2]
+        return layout.table_ptr[:-1] + (first * graph.n_labels + second), np.minimum(first, second) >= 0
     complete = np.minimum.reduceat(at, layout.scope_ptr[:-1]) >= 0
     return layout.table_ptr[:-1] + np.add.reduceat(at * layout.stride, layout.scope_ptr[:-1]), complete
 

@@ -266,12 +266,12 @@ class Potentials:
             total = total + kernel.operator().energy(self._rows_of(labels))
         if self.graph.n_factors == 0:
             return total.item()
-        entry = np.add.reduceat(labels[layout.scope] * layout.stride, layout.scope_ptr[:-1])
+        entry, _ = factor_entries(self.graph, labels)
         if self._groups is None:
             assert self._tables is not None
-            total = total + self._tables[layout.table_ptr[:-1] + entry].sum(dtype=exact)
+            total = total + self._tables[entry].sum(dtype=exact)
         else:
-            for values, entries, starts in self._each(entry):
+            for values, entries, starts in self._each(entry - layout.table_ptr[:-1]):
                 total = total + values.pick(entries, starts).sum(dtype=exact)
         return total.item()
 

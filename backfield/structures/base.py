@@ -264,6 +264,7 @@ def checked_types(kind: str, types: Any, count: int) -> np.ndarray:
 
 
 def _blocks(kind: str, types: Any, count: int, features: Any, arity: int) -> dict[int, BlockSize]:
-    types = checked_types(kind, types, count)
     width = 0 if features is None else n_columns(features, count, kind)
-    return {int(each): BlockSize(width, arity) for each in np.unique(types)}
+    if types is None:
+        return {0: BlockSize(width, arity)} if count else {}
+    return {int(each): BlockSize(width, arity) for each in np.unique(checked_types(kind, types, count))}

@@ -228,6 +228,12 @@ class Problem:
             other._shared = self._shared.instead(other.evaluator.shell())
         return other
 
+    def with_penalty(self, penalty: Ridge) -> Problem:
+        """Return the same problem, on the same runs of examples, with another ridge."""
+        other = copy.copy(self)
+        other.penalty, other._fingerprint = penalty, None
+        return other
+
     def _with(self, task: Task) -> Problem:
         """Return the problem of another task."""
         other = copy.copy(self)

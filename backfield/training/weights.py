@@ -68,12 +68,10 @@ class WeightLayout:
                     continue
                 if rows.features.shape[-1] != block.n_features:
                     raise InputError(f"received {rows.features.shape[-1]} {what} features; {block.n_features} were learned.")
-                sizes = _sizes(where, rows.index)
-                if sizes.size and (sizes != block.n_outputs).any():
+                other = _other_size(where, rows.index, block.n_outputs)
+                if other is not None:
                     tables = "variables" if kind == "unary" else "factors"
-                    raise InputError(
-                        f"{tables} have tables of {sizes.max()} entries; those of {block.n_outputs} were learned."
-                    )
+                    raise InputError(f"{tables} have tables of {other} entries; those of {block.n_outputs} were learned.")
 
     def theta(self, w: np.ndarray, example: Example, dtype: Any, binary_chains: bool = True) -> Potentials:
         """Return the potentials of an example; factors are tied where their energies are few tables for all rows.
@@ -242,12 +240,13 @@ def _rows_of(graph: Graph, kind: str) -> _Table:
     return _Table(None, ptr, int(ptr[-1]))
 
 
-def _sizes(where: _Table, index: Any) -> np.ndarray:
-    """Return the table sizes of some rows; one for all where they have one."""
+def _other_size(where: _Table, index: Any, wanted: int) -> int | None:
+    """Return the largest table size of some rows where not all have the one that is wanted; None where they have."""
     if where.size is not None:
-        return np.array([where.size] if where.total else [])
+        return where.size if where.total and where.size != wanted else None
     assert where.ptr is not None
-    return np.diff(where.ptr)[index]
+    sizes = np.diff(where.ptr)[index]
+    return int(sizes.max()) if (sizes != wanted).any() else None
 
 
 def _entries(where: _Table, index: Any, n_outputs: int) -> Any:
