@@ -15,7 +15,7 @@ STAR = [(0, leaf) for leaf in range(1, 25)]
 GRAPHS = {
     "star": Graph.from_edges(STAR, labels=2),
     "grid": Graph.grid(5, 5),
-    "8 labels": Graph.grid(4, 4, labels=8),
+    "3 labels": Graph.grid(4, 4, labels=3),
     "mixed": Graph([2, 5, 3, 2], [(0, 1), (1, 2, 3), (2, 0), (3, 0)]),
 }
 

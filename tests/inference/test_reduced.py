@@ -19,7 +19,7 @@ METHODS = [
 GRAPHS = {
     "grid": bf.Graph.grid(4, 5, labels=3),
     "triples": bf.Graph([2, 3, 2, 2, 3, 2, 2, 2], [(0, 1), (1, 2, 3), (3, 0), (4, 5, 6), (2, 6), (6, 7), (7, 0)]),
-    "chain": bf.Graph.chain(9, labels=4),
+    "chain": bf.Graph.chain(9, labels=3),
 }
 
 
