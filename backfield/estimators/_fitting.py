@@ -138,7 +138,7 @@ def fit(
         problem.penalty = penalty
     else:
         w = start_weights(settings, ready) if choice.start is None else choice.start
-    learner = settings.learner
+    learner = settings.learner if choice.max_iter is None else settings.learner.replace(max_iter=choice.max_iter)
     guard = None
     if learned.layout.kernels and all(block.energy.linear for block in learned.layout.unary):
         guard = Guard(problem, learned.layout, _alone(settings, ready, w), held_out, strengths)
@@ -146,7 +146,8 @@ def fit(
         problem = problem.with_fixed_scales()
     with Progress(repr(learner)) if settings.params["verbose"] else nullcontext() as progress:
         result = learner.fit(problem, w, seed=settings.seed, progress=progress, **options)
-    warn_if_far(learner, result)
+    if choice.max_iter is None:  # else it was meant to stop
+        warn_if_far(learner, result)
     weights, found = (result.w, "") if guard is None else guard.choose(result.w)
     weights = weights if choice.strength in (0, 1) else scaled(learned.layout, weights, choice.strength)
     numbers = choice.numbers or {} if guard is None else guard.numbers

@@ -5,8 +5,10 @@ fifth in turn. The model is learned on the rest with 5 sweeps of inference, then
 the fewest whose held-out loss is within half a per cent of the best are taken. Where there are few labels for each weight,
 three times the ridge of the features of variables is taken where it is better by a per cent; edges, which have few weights,
 keep theirs. Then the weights of edges are halved, quartered, ... and dropped: where less of them is noticeably better on
-held-out labels, less of them enters the model. The final fit sees all examples and starts from what was found. Large data
-are decided by a part of them. All is a function of data, settings and seed; threads do not matter.
+held-out labels, less of them enters the model. The final fit sees all examples and starts from what was found. Where there
+are few labels for each weight and the number of sweeps was open, the trial goes on first, and the final fit ends where its
+held-out loss began to rise: a ridge does not keep models from fitting what few sweeps make of their messages. Large data are
+decided by a part of them. All is a function of data, settings and seed; threads do not matter.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ _NOISE = 0.25
 #: How strongly edges may enter, beside fully.
 _STRENGTHS = (0.75, 0.5, 0.25, 0.1)
 #: Decides what is good enough; the final fit goes on from it.
-_LEARNER = "lbfgs(max_iter=40, tol=1e-4)"
+_STAGE = 40
+_LEARNER = f"lbfgs(max_iter={_STAGE}, tol=1e-4)"
+#: Iterations of a final fit that goes no further than the trial, on more labels.
+_LAST = 10
 
 
 #: Settings (None: no edges), examples and their labelled variables -> problem.
@@ -54,6 +59,8 @@ class Choice(NamedTuple):
     ridge: float = 1.0
     reason: str = ""
     numbers: dict[str, Any] | None = None
+    #: Iterations of the final fit, where more would overfit.
+    max_iter: int | None = None
 
 
 class _Split(NamedTuple):
@@ -96,7 +103,16 @@ def choose(settings: Settings, problem: Problem, make: Make, open_ridge: bool = 
         strength, edges = _strength(trials, chosen, trial, alone.loss)
         numbers |= {"without_edges": alone.loss, "edges": strength}
         words.append(edges)
-    return Choice(chosen, trial.weights[0], strength, ridge, "; ".join([*words, ""]), {"held_out": numbers})
+    max_iter = None
+    if sweeps and open_ridge and strength > 0 and settings.open_iterations:
+        max_iter, losses = _iterations(trials, chosen, trial, settings.learner.max_iter)
+        numbers["iterations"] = {str(_STAGE * k): loss for k, loss in enumerate(losses)}
+    if max_iter is not None:
+        words.append(
+            f"{max_iter} iterations, as {_STAGE} more raise the held-out loss from {min(losses):.4g} to {losses[-1]:.4g}"
+        )
+    reason = "; ".join([*words, ""])
+    return Choice(chosen, trial.weights[0], strength, ridge, reason, {"held_out": numbers}, max_iter)
 
 
 def scaled(layout: WeightLayout, w: np.ndarray, strength: float) -> np.ndarray:
@@ -171,6 +187,19 @@ def _ridge(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, d
     trial = trials.trial(settings, plain.weights)
     better = trial.loss < plain.loss - _SAME_RIDGE * abs(plain.loss)
     return _STRONGER if better else 1.0, {1.0: plain, _STRONGER: trial}
+
+
+def _iterations(trials: _Trials, settings: Settings, trial: _Trial, most: int) -> tuple[int | None, list[float]]:
+    """Return after how many iterations from a trial on the held-out loss rises (None: it does not), and the losses."""
+    losses = [trial.loss]
+    for done in range(0, most, _STAGE):
+        before, trial = trial, trials.trial(settings, trial.weights)
+        losses.append(trial.loss)
+        if trial.loss > min(losses) + _SAME_RIDGE * abs(min(losses)):
+            return max(done, _LAST), losses
+        if all(np.array_equal(a, b) for a, b in zip(before.weights, trial.weights, strict=True)):
+            break  # converged
+    return None, losses
 
 
 def _strength(trials: _Trials, settings: Settings, full: _Trial, alone: float) -> tuple[float, str]:

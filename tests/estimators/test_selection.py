@@ -8,7 +8,7 @@ import sklearn.exceptions
 
 import backfield as bf
 from backfield.datasets.generated import add_noise, binary_shapes
-from backfield.estimators import _fitting
+from backfield.estimators import _fitting, selection
 
 QUICK = "lbfgs(max_iter=15, tol=1e-3)"
 
@@ -226,3 +226,47 @@ def test_partial_fit_keeps_its_inference():
         crf.partial_fit(X[k : k + 1], y[k : k + 1], classes=[0, 1])
     assert crf.inference_ == "tree_reweighted(n_iter=10)"
     assert crf.predict(X)[0].shape == (8, 8)
+
+
+class Losses:
+    """Trials that go on with given losses; the weights move unless a loss comes twice."""
+
+    def __init__(self, *losses):
+        self.losses, self.before = iter(losses), None
+
+    def trial(self, settings, start):
+        loss = next(self.losses)
+        moved = loss != self.before
+        self.before = loss
+        return selection._Trial([w + moved for w in start], loss)
+
+
+@pytest.mark.parametrize(
+    ("losses", "wanted"),
+    [
+        ((1.02,), 10),  # from the first look on
+        ((0.9, 0.95), 40),
+        ((0.9, 0.8, 0.81), 80),
+        ((0.995, 1.0, 1.004), None),  # no noticeable rise
+        ((0.9, 0.9), None),  # converged
+    ],
+)
+def test_a_fit_ends_where_held_out_loss_rises(losses, wanted):
+    trial = selection._Trial([np.zeros(2)], 1.0)
+    assert selection._iterations(Losses(*losses), None, trial, 100) == (wanted, [1.0, *losses])
+
+
+def test_a_fit_that_would_overfit_is_short_and_says_so(monkeypatch):
+    rng = np.random.default_rng(0)
+    graph = bf.Graph.grid(4, 4, labels=3)
+    y = [rng.integers(0, 3, 16) for _ in range(10)]
+    X = [bf.Sample(graph, np.eye(3)[each] + rng.normal(size=(16, 3))) for each in y]
+    free = bf.GraphCRF().fit(X, y)
+    assert "iterations" in free.trace_[0]["held_out"]
+    monkeypatch.setattr(selection, "_iterations", lambda *arguments: (10, [1.0, 1.1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", bf.ConvergenceWarning)  # it was meant to stop
+        short = bf.GraphCRF().fit(X, y)
+    assert "10 iterations, as 40 more raise the held-out loss from 1 to 1.1" in short.message_
+    assert len(short.trace_) <= 11
+    assert "raise" not in bf.GraphCRF(learner="lbfgs(max_iter=30)").fit(X, y).message_
