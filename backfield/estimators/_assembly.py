@@ -38,7 +38,7 @@ from backfield.training.weights import WeightLayout
 
 #: Variables of the graphs that are kept when no example holds them.
 KEPT_VARIABLES = 2**18
-#: Labels of an example that are not worth a search for different ones.
+#: Fewer labels of an example than this are made unique together with those of the next ones.
 _FEW = 1000
 #: Type -> {what it needs weights for: first example that has it}; one entry each, if all is well.
 Types = dict[int, dict[BlockSize, int]]
@@ -195,7 +195,7 @@ def _words(block: BlockSize) -> str:
 
 
 def _seen(labels: np.ndarray | LabelSets) -> np.ndarray:
-    """Return labels in which all occur that do; few are left as they are, until those of many examples are merged."""
+    """Return the labels that occur; few are returned as they are, for :func:`_merged` to make them unique."""
     if isinstance(labels, LabelSets):
         return np.unique(labels.members)
     if labels.ndim == 2:

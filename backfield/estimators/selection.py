@@ -6,9 +6,9 @@ the fewest whose held-out loss is within half a per cent of the best are taken. 
 three times the ridge of the features of variables is taken where it is better by a per cent; edges, which have few weights,
 keep theirs. Then the weights of edges are halved, quartered, ... and dropped: where less of them is noticeably better on
 held-out labels, less of them enters the model. The final fit sees all examples and starts from what was found. Where there
-are few labels for each weight and the number of sweeps was open, the trial goes on first, and the final fit ends where its
-held-out loss began to rise: a ridge does not keep models from fitting what few sweeps make of their messages. Large data are
-decided by a part of them. All is a function of data, settings and seed; threads do not matter.
+are few labels for each weight, edges enter fully and the number of sweeps was open, the trial goes on first, and the final
+fit ends where its held-out loss began to rise: a ridge does not keep models from fitting what few sweeps make of their
+messages. Large data are decided by a part of them. All is a function of data, settings and seed; threads do not matter.
 """
 
 from __future__ import annotations
@@ -104,13 +104,12 @@ def choose(settings: Settings, problem: Problem, make: Make, open_ridge: bool = 
         numbers |= {"without_edges": alone.loss, "edges": strength}
         words.append(edges)
     max_iter = None
-    if sweeps and open_ridge and strength > 0 and settings.open_iterations:
+    if sweeps and open_ridge and strength == 1 and settings.open_iterations:
         max_iter, losses = _iterations(trials, chosen, trial, settings.learner.max_iter)
         numbers["iterations"] = {str(_STAGE * k): loss for k, loss in enumerate(losses)}
-    if max_iter is not None:
-        words.append(
-            f"{max_iter} iterations, as {_STAGE} more raise the held-out loss from {min(losses):.4g} to {losses[-1]:.4g}"
-        )
+        if max_iter is not None:
+            rise = f"from {min(losses):.4g} to {losses[-1]:.4g}"
+            words.append(f"{max_iter} iterations, as {_STAGE} more raise the held-out loss {rise}")
     reason = "; ".join([*words, ""])
     return Choice(chosen, trial.weights[0], strength, ridge, reason, {"held_out": numbers}, max_iter)
 
