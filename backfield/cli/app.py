@@ -27,7 +27,7 @@ from backfield.cli.infer import infer
 from backfield.cli.label import label
 from backfield.cli.list import list_parts
 from backfield.cli.pack import pack
-from backfield.cli.plugged import Commands
+from backfield.cli.plugged import Commands, built_in
 from backfield.cli.predict import predict
 from backfield.cli.warm import warm
 from backfield.errors import ClusterError, ConvergenceWarning, InputError
@@ -79,7 +79,7 @@ def run(arguments: list[str]) -> int:
 def _invoke(arguments: list[str]) -> int:
     # Not app(): that would print errors in a box, and an empty line on Ctrl-C.
     try:
-        command = typer.main.get_command(_app())
+        command = _command()
         if COMPLETE in os.environ:  # a shell asks what may follow
             command.main(prog_name="backfield")
         with command.make_context("backfield", list(arguments), obj=list(arguments)) as context:
@@ -90,7 +90,7 @@ def _invoke(arguments: list[str]) -> int:
     return DONE
 
 
-def _app() -> typer.Typer:
+def _command() -> Any:
     app = typer.Typer(
         cls=Commands,
         pretty_exceptions_enable=False,
@@ -99,9 +99,9 @@ def _app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
-    for name, function in COMMANDS.items():
-        app.command(name)(function)
-    return app
+    group: Any = typer.main.get_command(app)
+    group.commands |= {name: built_in(name, function) for name, function in COMMANDS.items()}
+    return group
 
 
 def _help() -> str:

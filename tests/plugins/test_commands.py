@@ -71,6 +71,21 @@ def test_lists_of_values_after_a_plugin(call, loss_file):
     one_line(err, "no.npz")
 
 
+def test_help_reads_no_parameters_and_the_entry_points_once(call, monkeypatch):
+    def later(value: "NoSuchType") -> None:  # noqa: F821
+        """Say that parameters are read when a command is called."""
+
+    asked, find = [], plugins.entry_points
+    monkeypatch.setattr(plugins, "entry_points", lambda group: asked.append(group) or find(group))
+    monkeypatch.setitem(COMMANDS, "later", later)
+    code, out, err = call("--help")
+    assert (code, err) == (0, "") and "Say that parameters are read when a command is called." in out
+    assert asked == [plugins.COMMANDS]
+    code, _, err = call("later", "1")
+    assert code == 1
+    one_line(err, "NoSuchType")
+
+
 def test_a_plugged_in_command(call, install):
     install("toy", {"toy_command": COMMAND}, {plugins.COMMANDS: {"greet": "toy_command:greet"}})
     code, out, err = call("--help")
