@@ -188,14 +188,15 @@ def results_index(names: list[str]) -> str:
     intro = (
         "Every number here was printed by `backfield reproduce NAME --out docs/results` and is read from the committed JSON "
         "when these pages are built. Where a paper prints a figure, it stands beside ours. [What we found](../found.md) "
-        "puts the claims of the papers beside our figures. Seconds were taken on a machine that did other work, too. Files "
-        "written before November 2026 do not count cells that an earlier, stopped run had computed."
+        "puts the claims of the papers beside our figures. Seconds are processor time of the cells or, where it says *wall*,"
+        " those of a clock on a machine that did other work, too; some of these leave out cells of an earlier, stopped run."
     )
     lines = ["# Results", "", intro, "", "| | experiment | rows | seconds |", "|---|---|---|---|"]
     for name in names:
         found = read(name)
         note = " (a quick run)" if found["settings"].get("quick") else ""
-        lines.append(f"| [{name}]({name}.md) | {title(name)}{note} | {len(found['rows'])} | {number(found['seconds'])} |")
+        took = number(found["seconds"]) + ("" if "clock" in found["settings"] else " *wall*")
+        lines.append(f"| [{name}]({name}.md) | {title(name)}{note} | {len(found['rows'])} | {took} |")
     lines += ["", "## Not run yet", ""]
     lines += [f"- {name}: {experiment(name).title}" for name in experiments() if name not in names]
     lines += [f"- {name}: {len(left_out(name))} cells of its table" for name in names if left_out(name)]
@@ -228,7 +229,7 @@ def found_page() -> str:
     lines = ["# What we found", "", FOUND, ""]
     for paper, heading in PAPERS.items():
         lines += [f"## {heading}", "", "| | claim | verdict | ours |", "|---|---|---|---|"]
-        for name in [name for name in ACCOUNTS if name.startswith(paper) or (paper == "" and name[:4] not in PAPERS)]:
+        for name in [name for name in ACCOUNTS if (name[:4] if name[:4] in PAPERS else "") == paper]:
             account = ACCOUNTS[name]
             run = (RESULTS / f"{name}.json").exists()
             link = f"[{name}](results/{name}.md)" if run else name
@@ -252,11 +253,9 @@ def in_words(name: str) -> list[str]:
     if differences:
         lines += ['!!! note "How this differs from the paper"', "", *(f"    - {unmarked(note)}" for note in differences), ""]
     commits = read(name)["settings"].get("commits_of_cells")
-    if commits:
-        lines += [
-            f"The cells were computed with {len(commits)} commits: {', '.join(f'`{each[:8]}`' for each in commits)}.",
-            "",
-        ]
+    if commits and len(commits) > 1:
+        listed = ", ".join(f"`{each[:8]}`" for each in commits)
+        lines += [f"The cells were computed with {len(commits)} commits: {listed}. {said.commits}".rstrip(), ""]
     return lines
 
 
@@ -267,7 +266,7 @@ def result_page(name: str) -> str:
     pictures = pictures_of(name)
     command = "backfield bench --json" if name == "bench" else f"backfield reproduce {name} --out docs/results"
     settings = found.get("settings") or {key: value for key, value in found.items() if key != "rows"}
-    whole = "seconds" in found and "commits_of_cells" not in settings  # else earlier runs computed most of the cells
+    whole = "clock" in settings or ("seconds" in found and "commits_of_cells" not in settings)  # else cells are not counted
     took = f", {number(found['seconds'])} seconds" if whole else ""
     lines = [f"# {title(name)}", "", f"`{command}`{took}.", "", *in_words(name)]
     lines += [SPEED] * (name == "bench")

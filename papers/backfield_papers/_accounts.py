@@ -28,6 +28,8 @@ class Account:
     found: str
     #: The data, where they are not the paper's.
     substitute: str = ""
+    #: Why it does not matter that cells come from several commits.
+    commits: str = ""
 
 
 def _read() -> dict[str, Account]:

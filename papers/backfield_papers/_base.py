@@ -7,8 +7,8 @@ An experiment is a function of a :class:`Context` in a module of this package, n
 
 It returns settings (seeds among them), rows with the paper's figure beside ours (``"paper"``, ``"ours"``; ``None`` where
 the paper prints none), and functions that draw pictures. ``context.quick`` asks for a run of seconds; ``context.data`` is a
-folder of data, where one is needed (:func:`need_data`). A long one computes its cells through ``context.cell``, so a
-run that was stopped goes on where it was.
+folder of data, where one is needed (:func:`need_data`). A long one computes its cells through ``context.cell``. Cells of
+full runs are kept beside the results, in ``cells/NAME.jsonl``, and committed: a table may take as many runs as it needs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,74 +41,82 @@ class Context:
     progress: Callable[[str], None] = lambda message: None
     #: Threads over examples, or processes over cells.
     n_jobs: int = 1
-    #: Where finished cells are kept until the whole is done.
-    partial: Path | None = None
+    #: The file of finished cells.
+    kept: Path | None = None
     #: Compute no cell: take those that are done.
     so_far: bool = False
-    #: When this run began; tells its cells from those of earlier runs.
-    started: float = field(default_factory=time.time)
+    #: Keys of the cells that were asked for.
+    used: set[str] = field(default_factory=set)
 
     def cell(self, key: str, compute: Callable[[], Any]) -> Any:
-        """Return ``compute()``, which must be plain JSON, or what an earlier, unfinished run kept under ``key``."""
-        kept = self._kept()
-        if key not in kept:
-            if self.so_far:
-                raise InputError(f"{key!r} is not done yet and cannot be left out; run without --so-far.")
-            self.progress(key)
-            start = time.perf_counter()
-            value = compute()
-            if self.partial is not None:
-                entry = {"quick": self.quick, "commit": commit(), "started": self.started, "key": key}
-                entry |= {"seconds": time.perf_counter() - start, "value": value}
-                with self.partial.open("a") as file:
-                    file.write(json.dumps(entry) + "\n")
-            return value
-        return kept[key]["value"]
+        """Return ``compute()``, which must be plain JSON, or what an earlier run kept under ``key``."""
+        self.used.add(key)
+        done = self._done()
+        if key in done:
+            return done[key]["value"]
+        if self.so_far:
+            raise InputError(f"{key!r} is not done yet and cannot be left out; run without --so-far.")
+        self.progress(key)
+        return self._keep(key, *_timed(compute))
+
+    def _keep(self, key: str, value: Any, seconds: float) -> Any:
+        self.used.add(key)
+        if self.kept is not None:
+            entry = {"quick": self.quick, "commit": commit(), "key": key, "seconds": round(seconds, 2), "value": value}
+            self.kept.parent.mkdir(parents=True, exist_ok=True)
+            cut_off = self.kept.exists() and not self.kept.read_bytes().endswith(b"\n")  # a stopped run's last line
+            with self.kept.open("a") as file:
+                file.write("\n" * cut_off + json.dumps(entry) + "\n")
+        return value
 
     def wanted(self, key: str) -> bool:
         """Whether a cell is to be shown; with ``so_far`` only those that are done."""
-        return not self.so_far or key in self._kept()
+        return not self.so_far or key in self._done()
 
     def cells(self, tasks: dict[str, tuple[Any, ...]], compute: Callable[..., Any]) -> dict[str, Any]:
         """Return ``compute(*arguments)`` for each key, as :meth:`cell` does; ``n_jobs`` processes work at once.
 
         With ``so_far``, keys that are not done are left out.
         """
-        missing = {key: arguments for key, arguments in tasks.items() if key not in self._kept()}
+        missing = {key: arguments for key, arguments in tasks.items() if key not in self._done()}
         if self.so_far:
             tasks, missing = {key: arguments for key, arguments in tasks.items() if key not in missing}, {}
         if self.n_jobs == 1 or len(missing) <= 1:
             return {key: self.cell(key, partial(compute, *arguments)) for key, arguments in tasks.items()}
-        done: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         spawn = multiprocessing.get_context("spawn")  # threads of numba, PyTorch and LightGBM do not survive a fork
         with ProcessPoolExecutor(self.n_jobs, spawn) as pool:
-            running = {pool.submit(compute, *arguments): key for key, arguments in missing.items()}
+            running = {pool.submit(_timed, partial(compute, *arguments)): key for key, arguments in missing.items()}
             for future in as_completed(running):
-                done[running[future]] = self.cell(running[future], future.result)
-        return {key: done[key] if key in done else self.cell(key, dict) for key in tasks}
+                found[running[future]] = self._keep(running[future], *future.result())
+        return {key: found[key] if key in found else self.cell(key, dict) for key in tasks}
 
     def commits(self) -> list[str]:
-        """Return the commits that kept cells were computed with."""
-        return sorted({str(entry["commit"]) for entry in self._kept().values()})
+        """Return the commits that the cells were computed with."""
+        return sorted({str(entry["commit"]) for entry in self._done().values() if entry["key"] in self.used})
 
-    def earlier_seconds(self) -> float:
-        """Return the seconds that cells of earlier, stopped runs took."""
-        return float(
-            sum(entry.get("seconds", 0.0) for entry in self._kept().values() if entry.get("started") != self.started)
-        )
+    def seconds(self) -> float:
+        """Return the processor seconds of the cells."""
+        return float(sum(entry["seconds"] for entry in self._done().values() if entry["key"] in self.used))
 
-    def _kept(self) -> dict[str, dict[str, Any]]:
-        if self.partial is None or not self.partial.exists():
+    def _done(self) -> dict[str, dict[str, Any]]:
+        if self.kept is None or not self.kept.exists():
             return {}
-        found = {}
-        for line in self.partial.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:  # the line that was being written when the run was stopped
-                continue
-            if entry["quick"] == self.quick:
-                found[entry["key"]] = entry
-        return found
+        return {entry["key"]: entry for entry in kept_cells(self.kept) if entry["quick"] == self.quick}
+
+
+def kept_cells(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the cells of a file, without the line that was being written when a run was stopped."""
+    for line in path.read_text().splitlines():
+        with suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
+def _timed(compute: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what was computed and its processor seconds, which other work on the machine does not change."""
+    start = time.process_time()
+    value = compute()
+    return value, time.process_time() - start
 
 
 @dataclass(frozen=True)
@@ -127,6 +136,12 @@ class Experiment:
     name: str
     title: str
     run: Callable[[Context], Outcome]
+    #: The name of the file of its cells; several experiments may share one.
+    cells: str
+
+    def kept(self, out: Path, quick: bool = False) -> Path:
+        """Return the file of its cells in a folder of results."""
+        return out / "cells" / f"{self.cells}{'.quick' if quick else ''}.jsonl"
 
     def differences(self) -> list[str]:
         """Return the notes "Differs from ..." of the experiment's module and of the private modules that it uses."""
@@ -154,11 +169,13 @@ def _notes(module: ModuleType) -> list[str]:
 _REGISTRY: dict[str, Experiment] = {}
 
 
-def experiment(name: str, title: str) -> Callable[[Callable[[Context], Outcome]], Callable[[Context], Outcome]]:
-    """Register a function as the experiment ``name``."""
+def experiment(
+    name: str, title: str, cells: str | None = None
+) -> Callable[[Callable[[Context], Outcome]], Callable[[Context], Outcome]]:
+    """Register a function as the experiment ``name``; it may share ``cells`` with others."""
 
     def register(run: Callable[[Context], Outcome]) -> Callable[[Context], Outcome]:
-        _REGISTRY[name] = Experiment(name, title, run)
+        _REGISTRY[name] = Experiment(name, title, run, cells or name)
         return run
 
     return register
@@ -187,13 +204,12 @@ def lookup(name: str) -> Experiment:
 def reproduce(name: str, context: Context) -> tuple[dict[str, Any], Outcome]:
     """Run an experiment; return what is written down, ready for JSON, and the outcome with its pictures."""
     found = lookup(name)
-    start = time.perf_counter()
-    outcome = found.run(context)
-    settings = {"quick": context.quick, "title": found.title, **provenance(), **outcome.settings}
-    if len(commits := context.commits()) > 1:  # the run was stopped, the sources changed, the run went on
+    outcome, seconds = _timed(partial(found.run, context))
+    settings = {"quick": context.quick, "title": found.title, **provenance(), "clock": "processor", **outcome.settings}
+    if commits := context.commits():
         settings["commits_of_cells"] = commits
-    seconds = round(time.perf_counter() - start + context.earlier_seconds(), 3)
-    return {"name": name, "settings": settings, "seconds": seconds, "rows": outcome.rows}, outcome
+        seconds = context.seconds()
+    return {"name": name, "settings": settings, "seconds": round(seconds, 3), "rows": outcome.rows}, outcome
 
 
 def provenance() -> dict[str, Any]:

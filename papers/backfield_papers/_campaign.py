@@ -1,8 +1,9 @@
 """``backfield reproduce --all`` and ``--status``: every experiment, one after the other, and how far they are.
 
-An experiment is *done* when its result holds every cell, from one clean commit. What is missing comes first, in the order of
-the papers; then come results that were put together from several commits or from changed sources. Each experiment runs in a
-separate process at the lowest priority; a stopped one resumes at the cell where it was.
+An experiment is *done* when its result holds every cell, from one clean commit, or from several where its account says why
+that cannot matter. What is missing comes first, in the order of the papers; then come cells of changed sources, and results
+whose cells were not kept. Each experiment runs in a separate process at the lowest priority; a stopped one resumes at the
+cell where it was.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from backfield.atomic import write_text
 from backfield.errors import InputError
-from backfield_papers._base import commit, names
+from backfield_papers._accounts import ACCOUNTS
+from backfield_papers._base import commit, kept_cells, lookup, names
 
 PAPERS = ("d13", "s11", "k05", "s18", "l13")
 State = Literal["done", "mixed commits", "incomplete", "stopped", "quick run", "not run"]
@@ -36,25 +39,40 @@ class Progress:
 
 def progress(name: str, out: Path) -> Progress:
     """Return how far an experiment is in a folder of results."""
-    cells = out / f".{name}.cells"
-    if cells.exists():
-        return Progress(name, "stopped", f"{sum(1 for _ in cells.open())} cells kept")
+    cells = len(_cells(name, out))
     result = out / f"{name}.json"
     if not result.exists():
-        return Progress(name, "not run")
+        return Progress(name, "stopped", f"{cells} cells kept") if cells else Progress(name, "not run")
     settings = json.loads(result.read_text())["settings"]
     if settings.get("quick"):
         return Progress(name, "quick run")
     if left_out := settings.get("left_out"):
         return Progress(name, "incomplete", f"{len(left_out)} cells missing")
     commits = settings.get("commits_of_cells") or [str(settings.get("commit"))]
-    if len(commits) > 1 or "with changes" in commits[0]:
-        return Progress(name, "mixed commits", ", ".join(_short(each) for each in commits))
-    return Progress(name, "done", _short(commits[0]))
+    detail = ", ".join(_short(each) for each in commits)
+    mixed = len(commits) > 1 and not (name in ACCOUNTS and ACCOUNTS[name].commits)
+    return Progress(name, "mixed commits" if mixed or any(map(_changed, commits)) else "done", detail)
+
+
+def _cells(name: str, out: Path) -> list[dict[str, Any]]:
+    path = lookup(name).kept(out)
+    return list(kept_cells(path)) if path.exists() else []
+
+
+def _changed(commit: str) -> bool:
+    return commit.endswith("with changes")
+
+
+def _forget_changed(name: str, out: Path) -> None:
+    """Drop cells that were computed with changed sources."""
+    cells = _cells(name, out)
+    clean = [cell for cell in cells if not _changed(str(cell["commit"]))]
+    if len(clean) < len(cells):
+        write_text(lookup(name).kept(out), "".join(json.dumps(cell) + "\n" for cell in clean))
 
 
 def _short(commit: str) -> str:
-    return commit[:8] + ("+" if commit.endswith("with changes") else "")
+    return commit[:8] + ("+" if _changed(commit) else "")
 
 
 def status(out: Path) -> list[Progress]:
@@ -78,12 +96,14 @@ def queue(out: Path, resume: bool) -> list[str]:
 def run_all(data: Path | None, out: Path, resume: bool, tell: Callable[[str], None]) -> list[str]:
     """Run what is missing; return the names of experiments that failed."""
     clean = commit()
-    if clean is not None and clean.endswith("with changes"):
+    if clean is not None and _changed(clean):
         raise InputError("the sources have uncommitted changes; --all runs from a clean commit: commit them first.")
     waiting = queue(out, resume)
-    if not resume:
-        for name in waiting:
-            (out / f".{name}.cells").unlink(missing_ok=True)
+    for name in waiting:
+        if resume:
+            _forget_changed(name, out)
+        else:
+            lookup(name).kept(out).unlink(missing_ok=True)
     failed = []
     for k, name in enumerate(waiting):
         tell(f"{name} ({k + 1} of {len(waiting)})")

@@ -23,14 +23,18 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run; the settings say so.")] = False,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write settings and rows there.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write NAME.json and the pictures into this folder; a stopped run goes on there.")
+        Path | None,
+        typer.Option(
+            help="Write NAME.json and pictures into this folder; cells that are kept there are not computed again."
+        ),
     ] = None,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Write the cells of a stopped run; compute none.")] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Write the cells that are done; compute none.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute all cells again.")] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Run every experiment, one after the other; needs --out.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="With --all: skip what is done, go on with what was stopped.")
+        bool, typer.Option("--resume", help="With --all: compute what is missing, and cells of changed sources.")
     ] = False,
     status: Annotated[bool, typer.Option("--status", help="Show how far each experiment is; compute none.")] = False,
     n_jobs: Annotated[int, typer.Option(min=1, help="Threads over examples, or processes over cells.")] = 1,
@@ -42,13 +46,15 @@ def reproduce(
     if status or (name is None and not everything):
         return _list(RESULTS if out is None else out, status)
     if everything:
-        if name is not None or quick or so_far or as_json is not None:
+        if name is not None or quick or so_far or fresh or as_json is not None:
             raise InputError("--all takes --data, --out and --resume only.")
         return _run_all(data, RESULTS if out is None else out, resume)
     assert name is not None
     if resume:
         raise InputError("--resume belongs to --all; a stopped run of one experiment goes on with the same --out.")
-    _run_one(name, data, quick, as_json, out, so_far, n_jobs, cluster)
+    if fresh and so_far:
+        raise InputError("--fresh computes all cells again, --so-far none; take one of them.")
+    _run_one(name, data, quick, as_json, out, so_far, fresh, n_jobs, cluster)
 
 
 def _list(out: Path, status: bool) -> None:
@@ -85,6 +91,7 @@ def _run_one(
     as_json: Path | None,
     out: Path | None,
     so_far: bool,
+    fresh: bool,
     n_jobs: int,
     cluster: str | None,
 ) -> None:
@@ -98,14 +105,17 @@ def _run_one(
     from backfield.training.execution import using
     from backfield_papers import Context
     from backfield_papers import reproduce as measure
+    from backfield_papers._base import lookup
 
     _check_targets(as_json, out)
     if so_far and out is None:
         raise InputError("--so-far needs --out, the folder of the stopped run.")
     error = Console(stderr=True)
     with error.status("starting") if error.is_terminal else _Silent() as status:
-        partial = None if out is None else _folder(out) / f".{name}.cells"
-        context = Context(data, quick, lambda message: status.update(f"{name}: {message}"), n_jobs, partial, so_far)
+        kept = None if out is None else lookup(name).kept(_folder(out), quick)
+        if kept is not None and fresh:
+            kept.unlink(missing_ok=True)
+        context = Context(data, quick, lambda message: status.update(f"{name}: {message}"), n_jobs, kept, so_far)
         with quiet_cluster(cluster), using(cluster):
             found, outcome = measure(name, context)
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
@@ -115,8 +125,8 @@ def _run_one(
     if out is not None:
         write_text(out / f"{name}.json", text)
         _draw(outcome, out)
-        if not so_far:
-            (out / f".{name}.cells").unlink(missing_ok=True)
+    if quick and kept is not None:
+        kept.unlink(missing_ok=True)
 
 
 def _folder(out: Path) -> Path:

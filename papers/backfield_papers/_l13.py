@@ -217,7 +217,7 @@ def settings(names: list[str]) -> dict[str, Any]:
 
 def from_table(context: Context) -> dict[str, dict[str, Any]]:
     """Return cells of ``l13-table1.json`` by key, if a run of the table left it where this one writes to; else none."""
-    file = None if context.partial is None else context.partial.with_name("l13-table1.json")
+    file = None if context.kept is None else context.kept.parents[1] / "l13-table1.json"
     if file is None or not file.is_file():
         return {}
     table = json.loads(file.read_text())

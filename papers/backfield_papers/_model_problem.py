@@ -22,7 +22,9 @@ from backfield.training.protocols import Evaluation
 
 CHUNK = 50
 L2 = 1e-5
-BP = "loopy_bp(n_iter={n_iter}, tol=0.0001, schedule='flooding')"
+BP = "loopy_bp(n_iter={n_iter}, tol=0.0001, schedule='{schedule}')"
+#: Length of the steps of differences of gradients.
+STEP = 1e-5
 LIKELIHOOD = "surrogate_likelihood"
 
 
@@ -97,10 +99,10 @@ class Conditional:
 class ModelProblem:
     """The mean loss of samples + ``L2`` |w|^2; w holds the tables of all edges."""
 
-    def __init__(self, edges: np.ndarray, data: Data, n_iter: int, n_jobs: int = 1) -> None:
+    def __init__(self, edges: np.ndarray, data: Data, n_iter: int, n_jobs: int = 1, schedule: str = "flooding") -> None:
         self.edges, self.data, self.n_jobs = edges, data, n_jobs
         self.n_examples, self.n_weights, self.l2 = len(data.labels), 4 * len(edges), L2
-        self.inference = BP.format(n_iter=n_iter)
+        self.inference = BP.format(n_iter=n_iter, schedule=schedule)
         self.given_inputs = Conditional(edges, data.observed[0] < 0)
         self.objective_info: Any = None
 
@@ -140,6 +142,18 @@ class ModelProblem:
         total = sum_over_chunks(some, -(-len(chosen) // CHUNK), self.n_jobs, lambda a, b: (a[0] + b[0], a[1] + b[1]))
         value = total[0] / len(chosen) + L2 * float(w @ w)
         return Evaluation(value, total[1].ravel() / len(chosen) + 2 * L2 * w, float("nan"), 0)
+
+    def hessian_vector(
+        self, w: np.ndarray, direction: np.ndarray, batch: np.ndarray | None = None, seed: int = 0
+    ) -> tuple[Evaluation, np.ndarray]:
+        """Return value and gradient, and the second derivative along ``direction``, by differences of gradients."""
+        here = self.value_and_gradient(w, batch, seed)
+        length = float(np.linalg.norm(direction))
+        if length == 0:
+            return here, np.zeros_like(w)
+        step = STEP * max(1.0, float(np.linalg.norm(w))) / length
+        ahead, behind = (self.value_and_gradient(w + s * step * direction, batch, seed).gradient for s in (1, -1))
+        return here, (ahead - behind) / (2 * step)
 
     def _loss(self, tables: np.ndarray, data: Data, setting: Any) -> tuple[float, np.ndarray]:
         """Return the sum of a loss on marginals over a chunk."""

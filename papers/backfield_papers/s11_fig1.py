@@ -28,7 +28,7 @@ def run(context: Context) -> Outcome:
     ends: dict[str, Callable[[], np.ndarray]] = {
         "random values": lambda: start,
         "one pass of APPR-LOGL": lambda: models.descend(problem, LIKELIHOOD, start, 0, 1),
-        "APPR-LOGL": lambda: train(problem, "APPR-LOGL", SEED, "", epochs),
+        "APPR-LOGL": lambda: train(problem, "APPR-LOGL", SEED, "last", epochs),
         "frac-MSE": lambda: train(problem, "frac-MSE", SEED, "in", epochs),
     }
 

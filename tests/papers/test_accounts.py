@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import backfield as bf
-from backfield_papers import Outcome, _base, names
-from backfield_papers._accounts import ACCOUNTS, VERDICTS, account, quote
-from backfield_papers._campaign import progress, queue, status
+from backfield_papers import Context, Outcome, _base, names
+from backfield_papers._accounts import ACCOUNTS, VERDICTS, Account, account, quote
+from backfield_papers._campaign import progress, queue, run_all, status
 from tests.installed import run
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -50,7 +50,7 @@ def experiments(monkeypatch):
     """Three experiments of no cost in the place of the real ones."""
     runs = {name: lambda context, name=name: Outcome({}, [{"ours": name}]) for name in ("l13-x", "d13-x", "own")}
     monkeypatch.setattr(
-        _base, "_REGISTRY", {name: _base.Experiment(name, f"title of {name}", run) for name, run in runs.items()}
+        _base, "_REGISTRY", {name: _base.Experiment(name, f"title of {name}", run, name) for name, run in runs.items()}
     )
     monkeypatch.setattr("backfield_papers._campaign.names", lambda: sorted(runs))
 
@@ -73,8 +73,30 @@ def test_how_far_each_is(tmp_path):
     assert progress("d13-x", tmp_path).state == "mixed commits"
     _write(tmp_path, "l13-x", commit="c" * 40 + " with changes")
     assert progress("l13-x", tmp_path) == type(progress("own", tmp_path))("l13-x", "mixed commits", "cccccccc+")
-    (tmp_path / ".own.cells").write_text("{}\n{}\n")
+    Context(kept=tmp_path / "cells" / "own.jsonl").cells({"a": (1,), "b": (2,)}, abs)
     assert progress("own", tmp_path).detail == "2 cells kept"
+
+
+@pytest.mark.usefixtures("experiments")
+def test_an_account_may_say_why_commits_do_not_matter(tmp_path, monkeypatch):
+    account = Account("a claim", "holds", "a figure", commits="Nothing that matters has changed between them.")
+    monkeypatch.setitem(ACCOUNTS, "d13-x", account)
+    _write(tmp_path, "d13-x", commits_of_cells=["a" * 40, "b" * 40])
+    assert progress("d13-x", tmp_path).state == "done"
+    _write(tmp_path, "d13-x", commits_of_cells=["a" * 40, "b" * 40 + " with changes"])
+    assert progress("d13-x", tmp_path).state == "mixed commits"
+
+
+@pytest.mark.usefixtures("experiments")
+def test_cells_of_changed_sources_are_computed_again(tmp_path, monkeypatch):
+    kept = tmp_path / "cells" / "d13-x.jsonl"
+    for key, commit in (("a", "a" * 40), ("b", "b" * 40 + " with changes")):
+        monkeypatch.setattr(_base, "commit", lambda commit=commit: commit)
+        Context(kept=kept).cell(key, lambda: 1)
+    monkeypatch.setattr("backfield_papers._campaign.commit", lambda: "c" * 40)
+    monkeypatch.setattr("backfield_papers._campaign._command", lambda name, data, out: ("true",))
+    assert run_all(None, tmp_path, True, print) == []
+    assert [cell["key"] for cell in _base.kept_cells(kept)] == ["a"]
 
 
 @pytest.mark.usefixtures("experiments")

@@ -14,9 +14,11 @@ from backfield_papers.s11_tables import compared
 
 
 @pytest.mark.filterwarnings("ignore::backfield.ConvergenceWarning")
-@pytest.mark.parametrize("name", ["k05-table1", "k05-fig1", "s11-table3", "s11-table5", "s11-fig1"])
+@pytest.mark.parametrize(
+    "name", ["k05-table1", "k05-fig1", "s11-table3", "s11-table5", "s11-fig1", "s11-strength", "s11-smd"]
+)
 def test_quick_runs(name, tmp_path):
-    found, outcome = reproduce(name, Context(quick=True, partial=tmp_path / "cells"))
+    found, outcome = reproduce(name, Context(quick=True, kept=tmp_path / "cells"))
     assert found["settings"]["quick"] and found["rows"]
     assert all(np.isfinite(row["ours"]) for row in found["rows"])
     for file, draw in outcome.pictures.items():
@@ -33,6 +35,16 @@ def test_gradients_of_a_random_model():
         function = problem.minimising(loss)
         low, high = (function.value_and_gradient(w + s * 1e-5 * v).value for s in (-1, 1))
         assert function.value_and_gradient(w).gradient @ v == pytest.approx((high - low) / 2e-5, abs=1e-7)
+
+
+def test_second_derivatives_of_a_random_model():
+    truth = models.random_truth(models.Sizes(9, 14), 0, 20)
+    problem = ModelProblem(truth.edges, truth.train, 5).minimising("mse")
+    w, v = np.random.default_rng(0).normal(size=(2, problem.n_weights))
+    seen, curved = problem.hessian_vector(w, v)
+    np.testing.assert_array_equal(seen.gradient, problem.value_and_gradient(w).gradient)
+    values = [problem.value_and_gradient(w + t * v).value for t in (-1e-3, 0, 1e-3)]
+    assert v @ curved == pytest.approx((values[0] - 2 * values[1] + values[2]) / 1e-6, rel=1e-3)
 
 
 def test_samples_of_a_model_are_examples_with_observed_inputs():

@@ -21,7 +21,7 @@ def toy(monkeypatch):
         rows = [{"what": "answer", "paper": 42, "ours": 41.5}, {"what": "list", "paper": None, "ours": 1.0, "all": [1, 2]}]
         return Outcome({"seeds": [0]}, rows, {"toy.png": lambda path: path.write_bytes(b"picture")})
 
-    monkeypatch.setitem(_base._REGISTRY, "toy", _base.Experiment("toy", "A toy", measure))
+    monkeypatch.setitem(_base._REGISTRY, "toy", _base.Experiment("toy", "A toy", measure, "toy"))
 
 
 @pytest.mark.usefixtures("toy")
@@ -53,22 +53,26 @@ def test_a_stopped_run_goes_on(tmp_path, monkeypatch, capsys):
     def measure(context):
         return Outcome({}, [context.cell(name, lambda name=name: cell(name)) for name in "abc"])
 
-    monkeypatch.setitem(_base._REGISTRY, "toy", _base.Experiment("toy", "A toy", measure))
+    monkeypatch.setitem(_base._REGISTRY, "toy", _base.Experiment("toy", "A toy", measure, "toy"))
     arguments = ["reproduce", "toy", "--out", str(tmp_path)]
     assert run(arguments) == 1
-    with (tmp_path / ".toy.cells").open("a") as file:
+    with (tmp_path / "cells" / "toy.jsonl").open("a") as file:
         file.write('{"half a li')
     broken.clear()
     assert run(arguments) == 0
     assert computed == ["a", "b", "c"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.json"]
+    assert run(arguments) == 0
+    assert computed == ["a", "b", "c"], "cells are kept"
+    assert run([*arguments, "--so-far", "--fresh"]) == 2
+    assert run([*arguments, "--fresh"]) == 0
+    assert computed == 2 * ["a", "b", "c"]
 
 
 def test_a_quick_run_takes_no_cell_of_a_full_one(tmp_path):
     kept = tmp_path / "cells"
-    assert Context(quick=False, partial=kept).cell("a", lambda: 1) == 1
-    assert Context(quick=True, partial=kept).cell("a", lambda: 2) == 2
-    assert Context(quick=False, partial=kept).cell("a", lambda: 3) == 1
+    assert Context(quick=False, kept=kept).cell("a", lambda: 1) == 1
+    assert Context(quick=True, kept=kept).cell("a", lambda: 2) == 2
+    assert Context(quick=False, kept=kept).cell("a", lambda: 3) == 1
 
 
 @pytest.mark.usefixtures("toy")

@@ -24,16 +24,16 @@ def test_labels_are_packed():
 
 def test_cells_in_processes(tmp_path):
     tasks = {"a": (2.5,), "b": (-1.5,), "c": (0.5,)}
-    context = Context(n_jobs=2, partial=tmp_path / "cells")
+    context = Context(n_jobs=2, kept=tmp_path / "cells")
     context.cell("b", lambda: 7.0)
     assert context.cells(tasks, abs) == {"a": 2.5, "b": 7.0, "c": 0.5}
-    assert Context(partial=tmp_path / "cells").cells(tasks, str) == {"a": 2.5, "b": 7.0, "c": 0.5}
+    assert Context(kept=tmp_path / "cells").cells(tasks, str) == {"a": 2.5, "b": 7.0, "c": 0.5}
 
 
 def test_what_is_done_so_far(tmp_path, capsys):
-    kept = tmp_path / ".l13-table1.cells"
+    kept = tmp_path / "cells" / "l13-table1.jsonl"
     value = {"train": 0.1, "test": 0.2, "rounds": 3, "processor_seconds": 1.0, "curve": [[3, 0.1, 0.2]], "functions": None}
-    Context(partial=kept).cell("denoising mlp linear", lambda: {**value, "predictions": []})
+    Context(kept=kept).cell("denoising mlp linear", lambda: {**value, "predictions": []})
     assert run(["reproduce", "l13-table1", "--out", str(tmp_path), "--so-far"]) == 0
     found = json.loads((tmp_path / "l13-table1.json").read_text())
     assert [row["ours"] for row in found["rows"]] == [0.2, 0.1]
