@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from backfield.data.label_sets import LabelSets
-from backfield.data.sequences import is_lazy, mapped
+from backfield.data.sequences import Joined, is_lazy, mapped
 from backfield.decoders import Decoder
 from backfield.errors import InputError
 from backfield.estimators._settings import Settings
@@ -73,11 +73,26 @@ class Reader:
 
     def pairs(self, X: Any, y: Any) -> Sequence[tuple[Instance, np.ndarray | LabelSets]]:
         """Return instances and flat labels: a list where X is in memory, read many at a time where the structure can."""
+        if is_lazy(X):
+            return mapped(self.pair, X, y)
         samples = None
-        if not is_lazy(X):
-            with suppress(InputError):  # one by one, the error says where it is
-                samples = self.structure.samples(X, self.names)
+        with suppress(InputError):  # one by one, the error says where it is
+            joined = None if is_lazy(y) else self._joined(X, y)
+            if joined is not None:
+                return joined
+            samples = self.structure.samples(X, self.names)
         return mapped(self.pair, X, y) if samples is None else mapped(self._flat, samples, y)
+
+    def _joined(self, X: Any, y: Any) -> Joined | None:
+        """Return arrays end to end, where every variable has one known label; None of others."""
+        sample = None if self.names is not None else self.structure.join(X)
+        labels = None if sample is None else _end_to_end(y, sample.parts or sample.shape, self.structure.label_kinds)
+        if sample is None or labels is None:
+            return None
+        return Joined(partial(self._part, sample, labels), len(X))
+
+    def _part(self, sample: Instance, labels: np.ndarray, first: int, last: int) -> tuple[Instance, np.ndarray]:
+        return self.structure.part(sample, first, last), labels[sample.starts[first] : sample.starts[last]]
 
     def _flat(self, sample: Instance, y: Any, number: int) -> tuple[Instance, np.ndarray | LabelSets]:
         with located(number):
@@ -119,6 +134,17 @@ class Survey:
         survey.seen = _merged(seen)
         return survey
 
+    @classmethod
+    def of_joined(cls, structure: Structure, pairs: Joined) -> Survey:
+        """Survey examples that lie end to end, each variable with a known label."""
+        sample, labels = pairs.whole
+        survey = cls(
+            seen=[np.unique(labels)], labelled=list(sample.parts or sample.shape), acyclic=structure.acyclic(sample)
+        )
+        for mine, found in zip((survey.nodes, survey.factors), structure.blocks(sample), strict=True):
+            mine.update({each: {block: 0} for each, block in found.items()})
+        return survey
+
     def __add__(self, other: Survey) -> Survey:
         for mine, theirs in ((self.nodes, other.nodes), (self.factors, other.factors)):
             for each, variants in theirs.items():
@@ -157,6 +183,8 @@ class Surveyor:
 
     def survey(self, n_jobs: int) -> Survey:
         """Go through the examples once: on the workers of a cluster where they are lazy, else in threads."""
+        if isinstance(self.pairs, Joined):
+            return Survey.of_joined(self.structure, self.pairs)
         cluster = active()
         if cluster is not None and is_lazy(self.pairs):
             return cluster.share(self, np.ones(len(self.pairs))).sum(None)
@@ -174,6 +202,22 @@ class Surveyor:
     def add(a: Survey, b: Survey) -> Survey:
         """Join two surveys."""
         return a + b
+
+
+def _end_to_end(y: Any, sizes: Sequence[int], kinds: str) -> np.ndarray | None:
+    """Return the labels of all examples in one array, where all are known and of one kind; None of others."""
+    try:
+        parts = [np.asarray(labels) for labels in y]
+    except ValueError:  # sets of labels
+        return None
+    kind = parts[0].dtype.kind
+    if kind not in kinds or any(
+        part.shape != (size,) or part.dtype.kind != kind for part, size in zip(parts, sizes, strict=True)
+    ):
+        return None
+    labels = np.concatenate(parts)
+    labels = labels if kind == "U" else labels.astype(np.int64, copy=False)
+    return labels if is_known(labels).all() else None
 
 
 def _merged(seen: list[np.ndarray]) -> list[np.ndarray]:
@@ -357,6 +401,22 @@ class Assembler:
     @cached_property
     def _dtype(self) -> str:
         return self.settings.dtype
+
+    def examples(
+        self, pairs: Sequence[tuple[Instance, np.ndarray | LabelSets]], features: Any, weight: np.ndarray
+    ) -> Sequence[Example]:
+        """Return examples to learn from: end to end where the pairs are and no example counts more than another."""
+        plain = features is None and self.settings.params["class_weight"] is None and bool((weight == 1).all())
+        if isinstance(pairs, Joined) and plain:
+            joined = Joined(partial(self._consecutive, pairs), len(pairs))
+            with suppress(InputError):  # one by one, the error says where it is
+                _ = joined.whole
+                return joined
+        found: Sequence[Example] = mapped(self.labelled, pairs, features, weight)
+        return found
+
+    def _consecutive(self, pairs: Joined, first: int, last: int) -> Example:
+        return self.labelled(pairs.together(first, last), None, 1.0, first)
 
     def labelled(self, pair: tuple[Instance, np.ndarray | LabelSets], x: Any, weight: float, number: int) -> Example:
         """Return an example to learn from; ``x`` are its node features where they are not those of the instance."""

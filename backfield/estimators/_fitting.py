@@ -22,7 +22,7 @@ from backfield.estimators._assembly import Assembler, Classes, Learned, Reader, 
 from backfield.estimators._guard import STRENGTHS, Guard
 from backfield.estimators._progress import Progress
 from backfield.estimators._settings import FIT, Settings, part_of
-from backfield.estimators.selection import choose, scaled
+from backfield.estimators.selection import choose
 from backfield.graph.labeling import as_labeling, factor_entries
 from backfield.learners import Incremental, Learner
 from backfield.learners.base import Fit
@@ -92,7 +92,7 @@ def prepare(
     if learned is None:
         learned, features = _learn(settings, reader, pairs, survey, classes)
     weight = checked_sample_weight(sample_weight, len(pairs))
-    examples = mapped(Assembler(settings, learned).labelled, pairs, features, weight)
+    examples = Assembler(settings, learned).examples(pairs, features, weight)
     labelled = survey.n_labelled(len(learned.classes))
     problem = make_problem(settings.with_sweeps(None), examples, learned.layout, labelled, n_chunks)
     return Preparation(settings, learned, examples, problem, labelled)
@@ -132,13 +132,13 @@ def fit(
             return callback(iteration, w, row)
 
     options = options | {"callbacks": [partial(watched, callback) for callback in callbacks], "validation": held_out}
-    if choice.strength == 0:
+    if not choice.edges:
         penalty = problem.penalty
         problem, w = _trial(settings, ready, None, ready.examples, ready.labelled), np.zeros(problem.n_weights)
         problem.penalty = penalty
     else:
         w = start_weights(settings, ready) if choice.start is None else choice.start
-    learner = settings.learner if choice.max_iter is None else settings.learner.replace(max_iter=choice.max_iter)
+    learner = settings.learner
     guard = None
     if learned.layout.kernels and all(block.energy.linear for block in learned.layout.unary):
         guard = Guard(problem, learned.layout, _alone(settings, ready, w), held_out, strengths)
@@ -146,10 +146,8 @@ def fit(
         problem = problem.with_fixed_scales()
     with Progress(repr(learner)) if settings.params["verbose"] else nullcontext() as progress:
         result = learner.fit(problem, w, seed=settings.seed, progress=progress, **options)
-    if choice.max_iter is None:  # else it was meant to stop
-        warn_if_far(learner, result)
-    weights, found = (result.w, "") if guard is None else guard.choose(result.w)
-    weights = weights if choice.strength in (0, 1) else scaled(learned.layout, weights, choice.strength)
+    warn_if_far(learner, result)
+    weights, found = (choice.scale * result.w, "") if guard is None else guard.choose(result.w)
     numbers = choice.numbers or {} if guard is None else guard.numbers
     trace = [row | numbers if k == 0 else row for k, row in enumerate(result.trace)]
     return Fitted(learned, weights, trace, result.converged, choice.reason + result.message + found)

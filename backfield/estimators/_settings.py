@@ -156,11 +156,6 @@ class Settings:
         return isinstance(self.params["l2"], str) and self.params["guard"] is not False
 
     @property
-    def open_iterations(self) -> bool:
-        """Whether held-out labels may end the fit early: where nobody says what learns, and for how long."""
-        return bool(self.learner == LBFGS())
-
-    @property
     def can_select(self) -> bool:
         """Whether learning on a part and judging by the rest is possible: a value that falls, from a start of ours."""
         learner, objective = self.learner, self.objective

@@ -1,14 +1,13 @@
-"""What a default fit decides by held-out labels: how many sweeps, how strong a ridge, and how strongly edges enter.
+"""What a default fit decides by held-out labels: sweeps, ridge, whether edges enter, and how sure the model is.
 
 A fifth of the examples is held out (of fewer than five examples, a fifth of the labels of each); where labels are few, each
 fifth in turn. The model is learned on the rest with 5 sweeps of inference, then, from the weights before, with 10 and 20;
 the fewest whose held-out loss is within half a per cent of the best are taken. Where there are few labels for each weight,
 three times the ridge of the features of variables is taken where it is better by a per cent; edges, which have few weights,
-keep theirs. Then the weights of edges are halved, quartered, ... and dropped: where less of them is noticeably better on
-held-out labels, less of them enters the model. The final fit sees all examples and starts from what was found. Where there
-are few labels for each weight, edges enter fully and the number of sweeps was open, the trial goes on first, and the final
-fit ends where its held-out loss began to rise: a ridge does not keep models from fitting what few sweeps make of their
-messages. Large data are decided by a part of them. All is a function of data, settings and seed; threads do not matter.
+keep theirs. Then all weights together are made smaller where that is noticeably better: a field that has learned from few
+images is too sure of itself, and one number sets that right. Where the model without edges, made smaller as well, is
+noticeably better, group by group of held-out labels, edges are left out. The final fit sees all examples and starts from
+what was found. Large data are decided by a part of them. All is a function of data, settings and seed, not of threads.
 """
 
 from __future__ import annotations
@@ -25,25 +24,21 @@ from backfield.graph.labeling import as_labeling
 from backfield.learners import Learner
 from backfield.training.examples import Example
 from backfield.training.problem import Problem, n_labelled
-from backfield.training.weights import WeightLayout
 
 #: Parts of which one is held out.
 _FOLDS = 5
 #: Labelled variables that are enough to decide by; of fewer than these every part is held out in turn.
 _ENOUGH, _FEW = 100_000, 1_000
 #: Held-out losses that differ by less than this share are the same.
-_SAME_SWEEPS, _SAME_RIDGE, _SAME_EDGES = 0.005, 0.01, 0.01
+_SAME_SWEEPS, _SAME = 0.005, 0.01
 #: How many times the ridge is tried, where there are fewer labels than this for each weight.
 _STRONGER, _PLENTY = 3.0, 50
-#: Standard error of a relative difference of held-out losses, times the root of the number of labels: a rough guess.
-_NOISE = 0.25
-#: How strongly edges may enter, beside fully.
-_STRENGTHS = (0.75, 0.5, 0.25, 0.1)
+#: Groups of held-out labels whose losses are compared one by one: labels of one example are not independent.
+_GROUPS = 16
+#: What all weights may be multiplied by.
+_SCALES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 #: Decides what is good enough; the final fit goes on from it.
-_STAGE = 40
-_LEARNER = f"lbfgs(max_iter={_STAGE}, tol=1e-4)"
-#: Iterations of a final fit that goes no further than the trial, on more labels.
-_LAST = 10
+_LEARNER = "lbfgs(max_iter=40, tol=1e-4)"
 
 
 #: Settings (None: no edges), examples and their labelled variables -> problem.
@@ -51,16 +46,19 @@ Make = Callable[[Settings | None, Sequence[Example], list[int]], Problem]
 
 
 class Choice(NamedTuple):
-    """What was decided: settings, weights to start from, factors of edges and ridge, and why, in words and numbers."""
+    """What was decided, and why, in words and numbers."""
 
     settings: Settings
+    #: The weights to start from.
     start: np.ndarray | None = None
-    strength: float = 1.0
+    #: Whether edges enter.
+    edges: bool = True
+    #: How many times the ridge is taken.
     ridge: float = 1.0
+    #: What the weights are multiplied by when they are learned.
+    scale: float = 1.0
     reason: str = ""
     numbers: dict[str, Any] | None = None
-    #: Iterations of the final fit, where more would overfit.
-    max_iter: int | None = None
 
 
 class _Split(NamedTuple):
@@ -97,36 +95,40 @@ def choose(settings: Settings, problem: Problem, make: Make, open_ridge: bool = 
         trial, trials.ridge = tried[ridge], ridge
         numbers["ridge"] = {f"{factor:g}": each.loss for factor, each in tried.items()}
         words.append(_words(f"{ridge:g} times the ridge", {f"{factor:g}": each for factor, each in tried.items()}))
-    strength = 1.0
+    edges, scale = True, 1.0
     if guarded:
-        alone = trials.trial(None, start)
-        strength, edges = _strength(trials, chosen, trial, alone.loss)
-        numbers |= {"without_edges": alone.loss, "edges": strength}
-        words.append(edges)
-    max_iter = None
-    if sweeps and open_ridge and strength == 1 and settings.open_iterations:
-        max_iter, losses = _iterations(trials, chosen, trial, settings.learner.max_iter)
-        numbers["iterations"] = {str(_STAGE * k): loss for k, loss in enumerate(losses)}
-        if max_iter is not None:
-            rise = f"from {min(losses):.4g} to {losses[-1]:.4g}"
-            words.append(f"{max_iter} iterations, as {_STAGE} more raise the held-out loss {rise}")
+        scale, with_edges = _scale(trials, chosen, trial)
+        scale_alone, alone = _scale(trials, None, trials.trial(None, start))
+        edges = not _worse(with_edges, alone)
+        if not edges:
+            scale = scale_alone
+        numbers |= {"with_edges": with_edges.loss, "without_edges": alone.loss, "edges": edges, "scale": scale}
+        how = "edges enter" if edges else "edges are left out"
+        words.append(f"{how} (held-out loss {with_edges.loss:.4g}, without edges {alone.loss:.4g})")
+        words += [f"all weights times {scale:g}"] * (scale != 1)
     reason = "; ".join([*words, ""])
-    return Choice(chosen, trial.weights[0], strength, ridge, reason, {"held_out": numbers}, max_iter)
-
-
-def scaled(layout: WeightLayout, w: np.ndarray, strength: float) -> np.ndarray:
-    """Return weights with those of edges times ``strength``."""
-    out = w.copy()
-    for block in layout.factors:
-        out[block.start : block.stop] *= strength
-    return out
+    return Choice(chosen, trial.weights[0], edges, ridge, scale, reason, {"held_out": numbers})
 
 
 class _Trial(NamedTuple):
-    """Weights learned on each split, and the mean loss of what was held out."""
+    """Weights learned on each split, and the mean loss of each group that was held out, with its share of all labels."""
 
     weights: list[np.ndarray]
-    loss: float
+    losses: np.ndarray
+    shares: np.ndarray
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of what was held out."""
+        return float(self.shares @ self.losses)
+
+
+def _worse(trial: _Trial, other: _Trial) -> bool:
+    """Whether a trial is noticeably worse than another: by a per cent, and by what its groups differ by chance."""
+    apart = trial.losses - other.losses
+    mean = float(trial.shares @ apart)
+    error = math.sqrt(float(trial.shares**2 @ (apart - mean) ** 2))
+    return mean > max(_SAME * abs(other.loss), error)
 
 
 class _Trials:
@@ -136,12 +138,22 @@ class _Trials:
         self.splits, self.make, self.seed, self.ridge = splits, make, settings.seed, 1.0
         self.learner: Learner = part_of("learner", _LEARNER)  # type: ignore[assignment]
         self._problem = problem
-        self.noise = _NOISE / math.sqrt(sum(sum(split.held_labelled) for split in splits))
+        self._groups = [_grouped(split, -(-_GROUPS // len(splits))) for split in splits]
 
     def trial(self, settings: Settings | None, start: list[np.ndarray]) -> _Trial:
         """Return what is learned from a start."""
-        weights = self.learn(settings, start)
-        return _Trial(weights, self.held_loss(settings, weights))
+        return self.judged(settings, self.learn(settings, start))
+
+    def judged(self, settings: Settings | None, weights: list[np.ndarray]) -> _Trial:
+        """Return weights with their held-out losses."""
+        losses, sizes = [], []
+        for groups, w in zip(self._groups, weights, strict=True):
+            for examples, labelled in groups:
+                problem = self.make(settings, examples, labelled)
+                problem.penalty = self._problem.penalty.times(0.0)
+                losses.append(float(problem.value_and_gradient(w, None, self.seed).value))
+                sizes.append(problem.size)
+        return _Trial(weights, np.array(losses), np.array(sizes) / sum(sizes))
 
     def learn(self, settings: Settings | None, start: list[np.ndarray]) -> list[np.ndarray]:
         """Return weights learned on the training parts."""
@@ -153,16 +165,6 @@ class _Trials:
         share = whole.size / max(1, whole.task.size(np.array(split.train_labelled)))
         problem.penalty = whole.penalty.stronger(whole.task.layout, self.ridge).times(share)
         return self.learner.fit(problem, w, seed=self.seed).w
-
-    def held_loss(self, settings: Settings | None, weights: list[np.ndarray]) -> float:
-        """Return the mean loss of the labels that are held out."""
-        losses, counts = [], []
-        for split, w in zip(self.splits, weights, strict=True):
-            problem = self.make(settings, split.held, split.held_labelled)
-            problem.penalty = self._problem.penalty.times(0.0)
-            losses.append(float(problem.value_and_gradient(w, None, self.seed).value))
-            counts.append(problem.size)
-        return float(np.average(losses, weights=counts))
 
 
 def _sweeps(
@@ -184,34 +186,15 @@ def _ridge(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, d
     """Return how many times the ridge is best, and what was tried."""
     trials.ridge = _STRONGER
     trial = trials.trial(settings, plain.weights)
-    better = trial.loss < plain.loss - _SAME_RIDGE * abs(plain.loss)
+    better = trial.loss < plain.loss - _SAME * abs(plain.loss)
     return _STRONGER if better else 1.0, {1.0: plain, _STRONGER: trial}
 
 
-def _iterations(trials: _Trials, settings: Settings, trial: _Trial, most: int) -> tuple[int | None, list[float]]:
-    """Return after how many iterations from a trial on the held-out loss rises (None: it does not), and the losses."""
-    losses = [trial.loss]
-    for done in range(0, most, _STAGE):
-        before, trial = trial, trials.trial(settings, trial.weights)
-        losses.append(trial.loss)
-        if trial.loss > min(losses) + _SAME_RIDGE * abs(min(losses)):
-            return max(done, _LAST), losses
-        if all(np.array_equal(a, b) for a, b in zip(before.weights, trial.weights, strict=True)):
-            break  # converged
-    return None, losses
-
-
-def _strength(trials: _Trials, settings: Settings, full: _Trial, alone: float) -> tuple[float, str]:
-    """Return how strongly edges enter, and what was found."""
-    losses = {1.0: full.loss, 0.0: alone}
-    if full.loss > (1 - _SAME_EDGES) * alone:  # edges are of little use, or worse: would fewer be better?
-        layout = trials.make(settings, trials.splits[0].held, trials.splits[0].held_labelled).task.layout
-        for share in _STRENGTHS:
-            losses[share] = trials.held_loss(settings, [scaled(layout, w, share) for w in full.weights])
-    best = min(losses.values())
-    strength = max(s for s, loss in losses.items() if loss <= best + (_SAME_EDGES + trials.noise) * abs(alone))
-    how = "edges enter fully" if strength == 1 else "edges are left out" if strength == 0 else f"edges enter by {strength:g}"
-    return strength, f"{how} (held-out loss {losses[strength]:.4g}, without edges {alone:.4g})"
+def _scale(trials: _Trials, settings: Settings | None, trial: _Trial) -> tuple[float, _Trial]:
+    """Return what the weights are best multiplied by: 1 where nothing else is noticeably better."""
+    found = {scale: trials.judged(settings, [scale * w for w in trial.weights]) for scale in _SCALES}
+    best = min(found, key=lambda scale: found[scale].loss)
+    return (best, found[best]) if _worse(trial, found[best]) else (1.0, trial)
 
 
 def _words(chosen: str, found: dict[Any, _Trial]) -> str:
@@ -222,24 +205,48 @@ def _words(chosen: str, found: dict[Any, _Trial]) -> str:
 def _splits(problem: Problem, seed: int) -> list[_Split]:
     """Return examples to learn from and to judge by; none where labels are too few, or sets."""
     examples, labelled = problem.task.examples, problem.task.labelled.tolist()
-    order = np.random.default_rng(seed).permutation(len(labelled))
-    order = order[: max(_FOLDS, int(np.searchsorted(np.cumsum(np.array(labelled)[order]), _ENOUGH)) + 1)]
     turns = range(_FOLDS if sum(labelled) < _FEW else 1)
-    if len(order) >= _FOLDS:
-        count = max(1, round(len(order) / _FOLDS))
-        splits = [_by_examples(examples, labelled, order, slice(turn * count, (turn + 1) * count)) for turn in turns]
+    if len(labelled) >= _FOLDS:
+        order = np.random.default_rng(seed).permutation(len(labelled))
+        splits = [_by_examples(examples, labelled, np.roll(order, -turn * len(order) // _FOLDS)) for turn in turns]
     else:
         found = [_by_labels(examples, len(labelled), seed + turn) for turn in turns]
         splits = [split for split in found if split is not None]
     return [split for split in splits if sum(split.train_labelled) > 0 and sum(split.held_labelled) > 0]
 
 
-def _by_examples(examples: Sequence[Example], labelled: list[int], order: np.ndarray, held: slice) -> _Split:
-    numbers = (np.sort(np.delete(order, held)).tolist(), np.sort(order[held]).tolist())
-    (train, train_labelled), (rest, rest_labelled) = (
-        ([examples[k] for k in part], [labelled[k] for k in part]) for part in numbers
+def _by_examples(examples: Sequence[Example], labelled: list[int], order: np.ndarray) -> _Split:
+    """Return the split that holds out the first fifth of an order; of either side no more than is enough."""
+    count = max(1, round(len(order) / _FOLDS))
+    parts = [np.sort(_enough(part, labelled)).tolist() for part in (order[count:], order[:count])]
+    (train, train_labelled), (held, held_labelled) = (
+        ([examples[k] for k in part], [labelled[k] for k in part]) for part in parts
     )
-    return _Split(train, train_labelled, rest, rest_labelled)
+    return _Split(train, train_labelled, held, held_labelled)
+
+
+def _enough(numbers: np.ndarray, labelled: list[int]) -> np.ndarray:
+    """Return the first examples that have enough labels to decide by, and no fewer than there are folds."""
+    return numbers[: max(_FOLDS, int(np.searchsorted(np.cumsum(np.array(labelled)[numbers]), _ENOUGH)) + 1)]
+
+
+def _grouped(split: _Split, count: int) -> list[tuple[Sequence[Example], list[int]]]:
+    """Return the held-out examples that have labels in about ``count`` groups; of few examples, runs of their labels."""
+    held = [(each, n) for each, n in zip(split.held, split.held_labelled, strict=True) if n]
+    if len(held) >= count:
+        parts = [part.tolist() for part in np.array_split(np.arange(len(held)), count)]
+        return [([held[k][0] for k in part], [held[k][1] for k in part]) for part in parts]
+    runs = [run for each, _ in held for run in _runs(each, -(-count // len(held)))]
+    return [([run], [n_labelled(run)]) for run in runs]
+
+
+def _runs(example: Example, count: int) -> list[Example]:
+    """Return an example several times, each with a run of its labels; once where they are sets."""
+    labels = _single_labels(example)
+    if labels is None:
+        return [example]
+    parts = [part for part in np.array_split(np.flatnonzero(labels >= 0), count) if len(part)]
+    return [_with_labels(example, labels, part) for part in parts]
 
 
 def _by_labels(examples: Sequence[Example], count: int, turn: int) -> _Split | None:
@@ -253,14 +260,26 @@ def _by_labels(examples: Sequence[Example], count: int, turn: int) -> _Split | N
 
 def _halves(example: Example, turn: int) -> tuple[Example, Example] | None:
     """Return an example without the labels of a run of variables, and with these alone."""
+    labels = _single_labels(example)
+    if labels is None:
+        return None
+    known = np.flatnonzero(labels >= 0)
+    inside = known[len(known) * (turn % _FOLDS) // _FOLDS : len(known) * (turn % _FOLDS + 1) // _FOLDS]
+    return _with_labels(example, labels, np.setdiff1d(known, inside)), _with_labels(example, labels, inside)
+
+
+def _single_labels(example: Example) -> np.ndarray | None:
+    """Return the labels of an example, -1 where unknown; None where they are sets."""
     target = example.target
     if target is None or target.labeling.has_sets or target.labeling.soft is not None:
         return None
-    labels = target.labeling.labels
-    known = np.flatnonzero(labels >= 0)
-    inside = known[len(known) * (turn % _FOLDS) // _FOLDS : len(known) * (turn % _FOLDS + 1) // _FOLDS]
-    hidden, alone = labels.copy(), np.full_like(labels, -1)
-    hidden[inside], alone[inside] = -1, labels[inside]
-    parts = [dataclasses.replace(target, labeling=as_labeling(example.graph, each)) for each in (hidden, alone)]
-    first, second = (dataclasses.replace(example, target=part) for part in parts)
-    return first, second
+    return target.labeling.labels
+
+
+def _with_labels(example: Example, labels: np.ndarray, kept: np.ndarray) -> Example:
+    """Return an example with some of its labels."""
+    assert example.target is not None
+    some = np.full_like(labels, -1)
+    some[kept] = labels[kept]
+    target = dataclasses.replace(example.target, labeling=as_labeling(example.graph, some))
+    return dataclasses.replace(example, target=target)

@@ -30,6 +30,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -88,6 +90,11 @@ class Instance:
         """Number of variables."""
         return math.prod(self.shape)
 
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each of several entries of X starts, and the number of variables."""
+        return list(accumulate(self.parts or (self.n_variables,), initial=0))
+
 
 class BlockSize(NamedTuple):
     """What a type of variable or factor needs weights for; without ``n_outputs`` it is n_labels ** arity."""
@@ -139,8 +146,12 @@ class Structure(Component):
         return None
 
     def join(self, X: Sequence[Any], names: dict[str, int] | None = None) -> Instance | None:
-        """Return several entries of X as one instance, to predict them at once; None: one by one."""
+        """Return several entries of X as one instance, end to end, to learn or predict them at once; None: one by one."""
         return None
+
+    def part(self, sample: Instance, first: int, last: int) -> Instance:
+        """Return entries first .. last - 1 of those that :meth:`join` has joined."""
+        raise NotImplementedError
 
     def graph(self, sample: Instance, n_labels: int) -> Graph:
         """Return the graph of an instance whose variables have ``n_labels`` labels each."""

@@ -89,17 +89,23 @@ class Chain(Structure, name="chain"):
         """Return the instance of sequences end to end, where all are of one kind."""
         if all(is_tokens(x) and len(x) > 0 for x in X):
             x, lengths = self.sample([position for x in X for position in x], names).node_features, [len(x) for x in X]
-        elif all(isinstance(x, np.ndarray) and x.ndim == 2 and len(x) > 0 and x.shape[1] == X[0].shape[1] for x in X):
-            x, lengths = np.concatenate(X), [len(x) for x in X]
+        elif all(_is_like(x, X[0]) for x in X):
+            x, lengths = np.concatenate(list(X)), [len(x) for x in X]
         else:
             return None
         return self._instance(x, tuple(lengths))
 
+    def part(self, sample: Instance, first: int, last: int) -> Instance:
+        """Return some of the sequences that lie end to end."""
+        starts = sample.starts
+        return self._instance(sample.node_features[starts[first] : starts[last]], (sample.parts or sample.shape)[first:last])
+
     def _instance(self, x: Any, lengths: tuple[int, ...]) -> Instance:
         parts = lengths if len(lengths) > 1 else None
-        pairs, triples = sum(lengths) - len(lengths), sum(max(0, length - 2) for length in lengths)
+        pairs = x.shape[0] - len(lengths)
         if self.order == 1:
             return Instance((x.shape[0],), pairs, x, parts=parts)
+        triples = sum(max(0, length - 2) for length in lengths)
         types = np.repeat([0, 1], [pairs, triples])
         return Instance((x.shape[0],), len(types), x, factor_types=types, parts=parts)
 
@@ -129,6 +135,13 @@ class Chain(Structure, name="chain"):
     def key(self, sample: Instance) -> Hashable | None:
         """Return the length; graphs of several sequences are not kept."""
         return sample.shape if sample.parts is None else None
+
+
+def _is_like(x: Any, first: Any) -> bool:
+    """Whether a sequence is an array of numbers that can follow the first one."""
+    if not isinstance(x, np.ndarray) or x.ndim != 2 or x.dtype.kind not in "biuf":
+        return False
+    return len(x) > 0 and x.shape[1] == first.shape[1]
 
 
 def _dense(x: Any) -> np.ndarray:

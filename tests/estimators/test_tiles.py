@@ -6,13 +6,15 @@ import pytest
 import backfield as bf
 
 RNG = np.random.default_rng(3)
+#: A fit that makes a model of some weights: no adjoint of its inference is compiled for it.
+LEARNING = {"loss": "pseudolikelihood", "learner": "lbfgs(max_iter=1)"}
 
 
 def model(inference="tree_reweighted(n_iter=2)", n_labels=2, n_features=3, scale=1.0, **params):
     """Return a model with weights of some size, which no fit has smoothed."""
     x = [RNG.normal(size=(4, 5, n_features))]
     y = [np.arange(20).reshape(4, 5) % n_labels]
-    crf = bf.GridCRF(inference=inference, learner="lbfgs(max_iter=1)", **params).fit(x, y)
+    crf = bf.GridCRF(inference=inference, **LEARNING | params).fit(x, y)
     crf.weights_ = scale * np.random.default_rng(1).normal(size=len(crf.weights_))
     return crf
 
@@ -81,7 +83,7 @@ def test_edge_features_are_cut_along():
     across, down = image((30, 40), 2, 1), image((29, 41), 2, 2)
     small = bf.GridSample(x[:4, :5], across[:4, :4], down[:3, :5])
     for n_labels in (2, 4):
-        crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=1)")
+        crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", **LEARNING)
         crf.fit([small], [np.arange(20).reshape(4, 5) % n_labels])
         crf.weights_ = np.random.default_rng(1).normal(size=len(crf.weights_))
         sample = bf.GridSample(x, across, down)
@@ -93,7 +95,7 @@ def test_kernels_are_chosen_by_groups_not_by_the_tables_of_a_tile():
     x = image((40, 40))
     across, down = image((40, 39), 1, 1), image((39, 40), 1, 2)
     across[:30] = down[:30] = 0
-    crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", learner="lbfgs(max_iter=1)")
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", **LEARNING)
     crf.fit([bf.GridSample(x[:4, :5], across[:4, :4], down[:3, :5])], [np.arange(20).reshape(4, 5) % 3])
     weights = 0.3 * np.random.default_rng(1).normal(size=len(crf.weights_))
     for block in crf.layout_.factors:
