@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 def _shared_kernel_files() -> list[Path]:
     """Files with kernels that other files with kernels import."""
     sources = {path: path.read_text() for path in sorted((ROOT / "backfield").rglob("*.py"))}
-    decorated = re.compile(r"^@(kernel|exact_kernel|inlined|unrolled|numba)", re.M)
+    decorated = re.compile(r"^@(kernel|exact_kernel|part|exact_part|inlined|unrolled|numba)", re.M)
     kernels = {path: text for path, text in sources.items() if decorated.search(text)}
     module = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in kernels}
     shared = {ROOT / "backfield" / "kernels" / "compile.py"}

@@ -8,6 +8,7 @@ data sets of other libraries) is lazy: each evaluation asks for each example aga
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ def is_lazy(X: Any) -> bool:
     """Whether entries are made one at a time, on demand."""
     if isinstance(X, np.memmap):
         return True
-    return not isinstance(X, list | tuple | np.ndarray)
+    return not isinstance(X, list | tuple | np.ndarray | Joined)
 
 
 def checked_sequence(X: Any, what: str) -> Any:
@@ -60,6 +61,33 @@ class Lazy(Sequence[Any]):
         if not isinstance(source, list | tuple) or len(self) == len(source):
             return source
         return {int(number): source[number] for number in self.numbers}
+
+
+class Joined(Sequence[Any]):
+    """Entries in memory that lie end to end: consecutive ones are one entry, without a loop over them.
+
+    ``make(first, last)`` returns entries first .. last - 1 as one. One of them alone is made when it is asked for, and kept.
+    """
+
+    def __init__(self, make: Callable[[int, int], Any], count: int) -> None:
+        self.together = make
+        self._single: list[Any] = [None] * count
+
+    def __len__(self) -> int:
+        return len(self._single)
+
+    @cached_property
+    def whole(self) -> Any:
+        """All entries as one."""
+        return self.together(0, len(self))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        if self._single[number] is None:
+            self._single[number] = self.together(number, number + 1)
+        return self._single[number]
 
 
 def mapped(make: Callable[..., Any], *sources: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,18 @@ class TiedScores(NamedTuple):
 
     tables: np.ndarray  # (n_tables, K)
     scales: np.ndarray | None  # (N, n_tables) or one column less: the last table then enters every row once
+
+
+class PreparedRows(Protocol):
+    """Rows of features in the layout of their kernels; scores are padded to a width, the padding is in the bias."""
+
+    def __len__(self) -> int: ...
+
+    def scores(self, w: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Write scores (N, width) without the bias, and return it: what is to be added to every row, -inf in the padding."""
+
+    def add_vjp(self, d_scores: np.ndarray, d_w: np.ndarray) -> None:
+        """Add the adjoint of the weights, from that of the scores (N, width)."""
 
 
 class Energy(Component):
@@ -51,6 +63,10 @@ class Energy(Component):
     def vjp(self, features: Any, d_scores: np.ndarray, intercept: bool, w: np.ndarray | None = None) -> np.ndarray:
         """Return the adjoint of the weights, flat, float64; scores that are linear in them do not need ``w``."""
         raise NotImplementedError
+
+    def prepared(self, features: Any, n_outputs: int, intercept: bool, width: int) -> PreparedRows | None:
+        """Return rows that are made once and used in many evaluations, in double precision; None where there are none."""
+        return None
 
     def in_units(self, units: np.ndarray, constant: float, n_outputs: int, intercept: bool) -> np.ndarray | None:
         """Return what each weight multiplies: the unit of its feature, or ``constant`` for an intercept.

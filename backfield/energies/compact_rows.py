@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from backfield.energies.linear_rows import padding
 from backfield.kernels.compile import kernel
 
 #: Features with more labels are rows of a matrix.
@@ -72,13 +73,15 @@ class CompactRows:
             np.repeat(values[of_entries], sizes) if len(values) else values,
         )  # fmt: skip
 
-    def scores(self, w: np.ndarray) -> np.ndarray:
-        """Return scores (N, width); columns after the outputs are -inf."""
-        out, matrix = np.empty((len(self.row_ptr) - 1, self.width)), np.zeros((self.n_features, self.width))
+    def __len__(self) -> int:
+        return len(self.row_ptr) - 1
+
+    def scores(self, w: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Write scores (N, width) without the bias, and return it."""
+        matrix = np.zeros((self.n_features, self.width))
         _set_at(matrix.reshape(-1), self.places, w, self.matrix_weights)
-        start = np.where(np.arange(self.width) < self.n_outputs, 0.0, -np.inf)
-        _scores(*self._parts, w[self.entry_weights], matrix, start, out)
-        return out
+        _scores(*self._parts, w[self.entry_weights], matrix, out)
+        return padding(self.n_outputs, self.width)
 
     def add_vjp(self, d_scores: np.ndarray, d_w: np.ndarray) -> None:
         """Add the adjoint of the weights, from that of the scores (N, width)."""
@@ -122,12 +125,12 @@ def _add_at(to, places, values, numbers):
 
 
 @kernel
-def _scores(row_ptr, rows, row_values, entry_ptr, slots, labels, entry_values, w, matrix, start, out):
+def _scores(row_ptr, rows, row_values, entry_ptr, slots, labels, entry_values, w, matrix, out):
     count, weighted = out.shape[1], len(row_values) + len(entry_values) > 0
     for t in range(len(row_ptr) - 1):
         row = out[t]
         for x in range(count):
-            row[x] = start[x]
+            row[x] = 0.0
         for p in range(row_ptr[t], row_ptr[t + 1]):
             part, value = matrix[rows[p]], row_values[p] if weighted else 1.0
             for x in range(count):

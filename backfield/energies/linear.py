@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from backfield.energies.base import Energy, TiedScores
+from backfield.energies.linear_rows import LinearRows
 from backfield.kernels.arrays import add_row, column_sums, product, row_products
 
 #: Of more features there is no Gram matrix: it costs their square per row, and its Cholesky factor their cube.
@@ -50,6 +51,10 @@ class Linear(Energy, name="linear"):
         if intercept:
             d_matrix = np.concatenate([d_matrix, column_sums(d_scores)[None]], dtype=np.float64)
         return d_matrix.reshape(-1)
+
+    def prepared(self, features: Any, n_outputs: int, intercept: bool, width: int) -> LinearRows | None:
+        """Return dense rows."""
+        return LinearRows(features, n_outputs, width, intercept) if isinstance(features, np.ndarray) else None
 
     def in_units(self, units: np.ndarray, constant: float, n_outputs: int, intercept: bool) -> np.ndarray:
         """Return the unit of each feature, once per output."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.energies.base import Energy
+from backfield.energies.compact_rows import CompactRows
 from backfield.errors import InputError
 from backfield.indices import are_indices, are_pointers
 from backfield.kernels.compile import kernel
@@ -109,6 +110,10 @@ class BoundLinear(ObservedLinear):
         _scores_vjp(features.indptr, features.indices, features.data, self.ptr, self.labels, rows.of, d_scores, d_dense, d_w)
         d_w[rows.weights] = d_dense.reshape(-1)[rows.entries]
         return d_w
+
+    def prepared(self, features: Any, n_outputs: int, intercept: bool, width: int) -> CompactRows:
+        """Return the rows with the weights that they use."""
+        return CompactRows.of(features, self.ptr, self.labels, n_outputs, width)
 
     def _dense_rows(self, features: Any, n_outputs: int) -> DenseRows:
         """Return which features are rows of a dense matrix: none where filling it would cost more than it saves."""

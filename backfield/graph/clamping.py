@@ -22,7 +22,7 @@ import numpy as np
 
 from backfield.graph.graph import Graph
 from backfield.graph.potentials import Potentials
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 # Columns of a plan, one row for each factor that touches a fixed variable: its table, the variable that gets its numbers
 # (the free one, where there is one), the entry at the fixed labels, the steps of the free and the fixed variable of a pair.
@@ -205,7 +205,7 @@ def _fill_plan_of_pairs(layout, label, variables, plan):
     return g
 
 
-@exact_kernel
+@exact_part
 def _source(layout, label, c, e):
     """Return the entry of a table at the labels of the fixed variables and, of the others, those of entry ``e``."""
     at = e
@@ -257,7 +257,7 @@ def _adjoint(layout, label, variables, plan, d_unary, d_tables):
             d_tables[base + x * step] += d_unary[start + x]
 
 
-@exact_kernel
+@exact_part
 def _sum_to_source(layout, label, c, tables):
     """Add the entries of a table that differ in labels of fixed variables, at the labels that those have."""
     first, last = layout.table_ptr[c], layout.table_ptr[c + 1]

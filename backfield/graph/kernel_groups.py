@@ -22,8 +22,6 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph.graph import Graph
 from backfield.graph.groups import Group
-from backfield.kernels.gaussian import NORMALISATIONS, choose
-from backfield.kernels.gaussian.base import check_bandwidths, check_features
 
 if TYPE_CHECKING:
     from backfield.graph.kernel_operator import KernelOperator
@@ -162,6 +160,9 @@ def bound_kernel(values: Kernel, graph: Graph, number: int) -> Kernel:
 
 
 def _bound(values: Kernel, graph: Graph) -> Kernel:
+    from backfield.kernels.gaussian import NORMALISATIONS, choose  # filters, which few graphs need
+    from backfield.kernels.gaussian.base import check_bandwidths, check_features
+
     if graph.n_labels is None:
         raise InputError("a kernel needs variables with one label count; these have different ones.")
     points = check_features(values.features)

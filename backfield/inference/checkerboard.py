@@ -5,10 +5,10 @@ In a row, place k of a colour holds column 2k or 2k + 1, so the neighbours of co
 
 from __future__ import annotations
 
-from backfield.kernels.compile import kernel
+from backfield.kernels.compile import part
 
 
-@kernel
+@part
 def neighbour(colour, parity, stride, d):
     """Parity of the row where the neighbour in direction d (left, right, up, down) lies, and its offset in places."""
     if d >= 2:

@@ -38,6 +38,20 @@ def exact_kernel(function: Any) -> Any:
     return compiled_once(function)
 
 
+def part(function: Any) -> Any:
+    """Compile a function that kernels call and Python does not: it needs no wrapper, and no files in the cache."""
+    return _part(function, fastmath=FAST_MATH)
+
+
+def exact_part(function: Any) -> Any:
+    """Compile such a function of kernels whose sums must be added in the order written."""
+    return _part(function)
+
+
+def _part(function: Any, **options: Any) -> Any:
+    return _njit(function, nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True, **options)
+
+
 def label_count(n_labels: int) -> tuple[int, ...]:
     """A tuple whose *length* is the label count.
 

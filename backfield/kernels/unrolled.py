@@ -18,7 +18,6 @@ from numba.core import cgutils
 from numba.core import config as _config
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
 from backfield.kernels.compile import FAST_MATH, compiled_once
 
@@ -50,6 +49,8 @@ def _small_array(typing_context: Any, count: Any, like: Any) -> Any:
     n = count.literal_value if isinstance(count, types.IntegerLiteral) else len(count)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from numba.np.arrayobj import populate_array  # with much of the compiler: kernels of the cache need neither
+
         # An intrinsic is written into the kernel itself; in a separate function the numbers would end with it.
         number = context.get_data_type(signature.return_type.dtype)
         length = context.get_constant(types.intp, n)

@@ -21,14 +21,11 @@ Used inside loops over contiguous rows only. Clear the numba cache after an edit
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numba import types
 from numba.extending import intrinsic, overload
-
-from backfield.kernels.compile import compiled_once
 
 #: Arguments of ``vector_exp`` are clipped to +- this.
 CLIP64, CLIP32 = 700.0, np.float32(80)
@@ -98,8 +95,8 @@ _TWIN = {
     types.int32: types.float32,
 }
 
-# Differs from compile.kernel: sums stay in order, or the rounding constant would cancel.
-_helper = partial(compiled_once, fastmath={"contract"})
+# Differs from compile.part: sums stay in order, or the rounding constant would cancel.
+_OPTIONS: Any = {"fastmath": {"contract"}, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 
 @intrinsic  # type: ignore[misc]
@@ -115,9 +112,9 @@ def _twin(typing_context: Any, x: Any) -> Any:
 reinterpret: Any = _twin
 
 
-@_helper
 def _exp64(x):
-    x = min(max(x, -CLIP64), CLIP64)
+    x = -CLIP64 if x < -CLIP64 else x  # min and max are kernels of their own to numba
+    x = CLIP64 if x > CLIP64 else x
     t = x * _LOG2E64 + _ROUND64
     k = t - _ROUND64
     r = x - k * _HIGH64
@@ -136,9 +133,9 @@ def _exp64(x):
     return reinterpret(reinterpret(p) + (reinterpret(t) << 52))
 
 
-@_helper
 def _exp32(x):
-    x = min(max(x, -CLIP32), CLIP32)
+    x = -CLIP32 if x < -CLIP32 else x
+    x = CLIP32 if x > CLIP32 else x
     t = x * _LOG2E32 + _ROUND32
     k = t - _ROUND32
     r = x - k * _HIGH32
@@ -152,7 +149,6 @@ def _exp32(x):
     return reinterpret(np.int32(reinterpret(p) + np.int32(reinterpret(t) << _BITS32)))
 
 
-@_helper
 def _log64(x):
     bits = reinterpret(x)
     exponent = (bits - _HALF64) >> 52
@@ -170,7 +166,6 @@ def _log64(x):
     return k * _HIGH64 - ((half - (s * (half + p * z) + k * _LOW64)) - f)
 
 
-@_helper
 def _log32(x):
     bits = reinterpret(x)
     exponent = np.int32(np.int32(bits - _HALF32) >> _BITS32)
@@ -189,30 +184,25 @@ def _log32(x):
     return (f + (p - _HALF * z)) + k * _HIGH32
 
 
-@_helper
 def _exponent64(x):
     exponent = (reinterpret(x) - _HALF64) >> 52
     return reinterpret(reinterpret(_ROUND64) + exponent) - _ROUND64
 
 
-@_helper
 def _exponent32(x):
     return np.float32(np.int32(np.int32(reinterpret(x) - _HALF32) >> _BITS32))
 
 
-@_helper
 def _significand64(x):
     bits = reinterpret(x)
     return reinterpret(bits - (((bits - _HALF64) >> 52) << 52))
 
 
-@_helper
 def _significand32(x):
     bits = reinterpret(x)
     return reinterpret(np.int32(bits - np.int32(np.int32(np.int32(bits - _HALF32) >> _BITS32) << _BITS32)))
 
 
-@_helper
 def _cbrt64(x):
     # The high halves of the bits, as few processors divide integers of 64 bits.
     third = np.float64(np.int32(reinterpret(x) >> 32)) * _THIRD64
@@ -224,7 +214,6 @@ def _cbrt64(x):
     return x * (z * z)
 
 
-@_helper
 def _cbrt32(x):
     third = np.float32(reinterpret(x)) * _THIRD32
     z = reinterpret(np.int32(_GUESS32 - np.int32(third)))
@@ -240,11 +229,9 @@ def vector_exponent(x: Any) -> Any:
     raise NotImplementedError("vector_exponent is for kernels; use numpy.frexp.")
 
 
-@overload(vector_exponent)
+@overload(vector_exponent, jit_options=_OPTIONS)
 def _vector_exponent(x):
-    if x == types.float32:
-        return lambda x: _exponent32(x)
-    return lambda x: _exponent64(x)
+    return _exponent32 if x == types.float32 else _exponent64
 
 
 def vector_significand(x: Any) -> Any:
@@ -252,11 +239,9 @@ def vector_significand(x: Any) -> Any:
     raise NotImplementedError("vector_significand is for kernels; use numpy.frexp.")
 
 
-@overload(vector_significand)
+@overload(vector_significand, jit_options=_OPTIONS)
 def _vector_significand(x):
-    if x == types.float32:
-        return lambda x: _significand32(x)
-    return lambda x: _significand64(x)
+    return _significand32 if x == types.float32 else _significand64
 
 
 def vector_cbrt(x: Any) -> Any:
@@ -264,11 +249,9 @@ def vector_cbrt(x: Any) -> Any:
     raise NotImplementedError("vector_cbrt is for kernels; use numpy.cbrt.")
 
 
-@overload(vector_cbrt)
+@overload(vector_cbrt, jit_options=_OPTIONS)
 def _vector_cbrt(x):
-    if x == types.float32:
-        return lambda x: _cbrt32(x)
-    return lambda x: _cbrt64(x)
+    return _cbrt32 if x == types.float32 else _cbrt64
 
 
 def vector_log(x: Any) -> Any:
@@ -276,11 +259,9 @@ def vector_log(x: Any) -> Any:
     raise NotImplementedError("vector_log is for kernels; use numpy.log.")
 
 
-@overload(vector_log)
+@overload(vector_log, jit_options=_OPTIONS)
 def _vector_log(x):
-    if x == types.float32:
-        return lambda x: _log32(x)
-    return lambda x: _log64(x)
+    return _log32 if x == types.float32 else _log64
 
 
 def vector_exp(x: Any) -> Any:
@@ -288,11 +269,9 @@ def vector_exp(x: Any) -> Any:
     raise NotImplementedError("vector_exp is for kernels; use numpy.exp.")
 
 
-@overload(vector_exp)
+@overload(vector_exp, jit_options=_OPTIONS)
 def _vector_exp(x):
-    if x == types.float32:
-        return lambda x: _exp32(x)
-    return lambda x: _exp64(x)
+    return _exp32 if x == types.float32 else _exp64
 
 
 def probability_exp(x: Any) -> Any:
@@ -303,7 +282,7 @@ def probability_exp(x: Any) -> Any:
 @overload(probability_exp)
 def _probability_exp(x):
     if x == types.float32:
-        return lambda x: _exp32(x) if x > -CLIP32 else _ZERO32
+        return lambda x: vector_exp(x) if x > -CLIP32 else _ZERO32
     if x == types.float64:
-        return lambda x: _exp64(x) if x > -CLIP64 else 0.0
+        return lambda x: vector_exp(x) if x > -CLIP64 else 0.0
     return lambda x: np.exp(x) if x.real > -np.inf else 0j

@@ -30,6 +30,7 @@ from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners.base import Ending, Learner, Restored, Run, norm, number, step_seed, whole
+from backfield.training.execution import one_blas_thread
 from backfield.training.protocols import Evaluation, HasExamples, Minimisable
 
 KEEP = ("fewest", "votes", "last")
@@ -86,6 +87,7 @@ class Ascent(Learner, name="ascent"):
         """Return what the projection needs."""
         return (HasExamples,) if self.projection is not None else ()
 
+    @one_blas_thread()  # once: setting it for every sum takes as long as a small step
     def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         project = projection_of(self.name, self.projection, problem)

@@ -38,6 +38,7 @@ from backfield.errors import InputError
 from backfield.indices import are_indices, are_pointers
 from backfield.learners._projection import Projection, check_name, projection_of
 from backfield.learners.base import Ending, Learner, Restored, Run, dot, number, whole
+from backfield.training.execution import one_blas_thread
 from backfield.training.margin import Plane
 from backfield.training.protocols import HasExamples, HasOracle
 
@@ -105,6 +106,7 @@ class FrankWolfe(Learner, name="frank_wolfe"):
         if not problem.l2 > 0:
             raise InputError(f"frank_wolfe needs l2 > 0, received {problem.l2!r}: without it there is no dual.")
 
+    @one_blas_thread()  # once: setting it for every sum takes as long as a small step
     def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         dual = _Dual(self, problem, projection_of(self.name, self.projection, problem))

@@ -23,6 +23,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.learners._line_search import Trial, wolfe_search
 from backfield.learners.base import Ending, Learner, Restored, Run, dot, norm, number, whole
+from backfield.training.execution import one_blas_thread
 from backfield.training.protocols import Evaluation, HasGram, HasValue, Minimisable
 
 #: v -> H0 v
@@ -95,6 +96,7 @@ class LBFGS(Learner, name="lbfgs"):
             for k in range(n_stages)
         ]
 
+    @one_blas_thread()  # once: setting it for every sum takes as long as a small step
     def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         stages = self.stages(problem.n_examples)
@@ -143,7 +145,7 @@ class LBFGS(Learner, name="lbfgs"):
 
     def _promising(self, state: LBFGSState, function: StageFunction) -> bool:
         """Whether the quadratic model of the next step promises a noticeably lower value."""
-        direction = quasi_newton_direction(state.gradient, state.pairs, function.metric)
+        direction = state.direction(state.gradient, function.metric)
         return -0.5 * dot(direction, state.gradient) > self.tol * max(abs(state.value), self.tol)
 
     def _enter(self, state: LBFGSState, function: StageFunction, run: Run, total: int) -> tuple[LBFGSState, str]:
@@ -171,7 +173,7 @@ class LBFGS(Learner, name="lbfgs"):
         return state, run.record(state.w, row, state, total)
 
     def _search(self, state: LBFGSState, function: StageFunction) -> Trial | None:
-        direction = quasi_newton_direction(state.gradient, state.pairs, function.metric)
+        direction = state.direction(state.gradient, function.metric)
         start = Trial(0.0, state.value, dot(direction, state.gradient), state.w, None)
         if not start.slope < 0 or not math.isfinite(start.slope):
             return None
@@ -239,6 +241,22 @@ class LBFGSState:
             stalled=0 if better else self.stalled + 1,
         )
 
+    def direction(self, gradient: np.ndarray, metric: Metric) -> np.ndarray:
+        """Return -H g by the two-loop recursion."""
+        q = -gradient
+        if not self.pairs:
+            return metric(q)
+        scaled = np.empty_like(q)
+        alphas = []
+        for s, y, rho in reversed(self.pairs):
+            alphas.append(rho * dot(s, q))
+            q -= np.multiply(y, alphas[-1], out=scaled)
+        q = metric(q)
+        q *= self.scale
+        for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
+            q += np.multiply(s, alpha - rho * dot(y, q), out=scaled)
+        return q
+
     def _updated(self, s: np.ndarray, y: np.ndarray, history: int, metric: Metric) -> tuple[tuple[_Pair, ...], float]:
         curvature = dot(s, y)
         if not curvature > _CURVATURE * norm(s) * norm(y):
@@ -300,24 +318,6 @@ def trace_row(state: LBFGSState, function: StageFunction, step: float) -> dict[s
     }
 
 
-def quasi_newton_direction(gradient: np.ndarray, pairs: tuple[_Pair, ...], metric: Metric) -> np.ndarray:
-    """Return -H g by the two-loop recursion."""
-    q = -gradient
-    if not pairs:
-        return metric(q)
-    scaled = np.empty_like(q)
-    alphas = []
-    for s, y, rho in reversed(pairs):
-        alphas.append(rho * dot(s, q))
-        q -= np.multiply(y, alphas[-1], out=scaled)
-    last = pairs[-1]
-    q = metric(q)
-    q *= 1.0 / (last.rho * dot(last.y, metric(last.y)))
-    for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
-        q += np.multiply(s, alpha - rho * dot(y, q), out=scaled)
-    return q
-
-
 def identity(v: np.ndarray) -> np.ndarray:
     """Return v: the metric of weights that are measured by themselves."""
     return v
@@ -353,11 +353,16 @@ def feature_metric(problem: Minimisable) -> Metric:
 
 
 def _solver(curvature: np.ndarray, ridge: Any) -> Metric:
-    """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter."""
-    from scipy.linalg import cho_factor, cho_solve
+    """Return the solver of (curvature + ridge) x = v, in units of each feature's curvature: scales do not matter.
+
+    It is L^-T L^-1 of the Cholesky factor L, which stays positive definite, in two products of small matrices.
+    """
+    from scipy.linalg import cholesky, solve_triangular
 
     matrix = curvature + ridge * np.eye(len(curvature))  # one number, or one per feature
     scale = np.sqrt(np.diagonal(matrix))[:, None]
     scale[scale == 0] = 1.0  # a feature that is always 0
-    factor = cho_factor(matrix / (scale * scale.T) + _REDUNDANT * np.eye(len(matrix)), lower=True)
-    return lambda v: np.asarray(cho_solve(factor, v / scale) / scale)
+    identity = np.eye(len(matrix))
+    factor = cholesky(matrix / (scale * scale.T) + _REDUNDANT * identity, lower=True)
+    whitening = solve_triangular(factor, identity, lower=True) / scale.T
+    return lambda v: np.dot(whitening.T, np.dot(whitening, v))

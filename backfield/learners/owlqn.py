@@ -19,7 +19,8 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.learners._line_search import Trial
 from backfield.learners.base import Ending, Learner, Restored, Run, dot, norm, number, whole
-from backfield.learners.lbfgs import LBFGSState, StageFunction, identity, quasi_newton_direction, trace_row
+from backfield.learners.lbfgs import LBFGSState, StageFunction, identity, trace_row
+from backfield.training.execution import one_blas_thread
 from backfield.training.protocols import HasValue, Minimisable
 
 #: Share of the decrease that the slope promises (Armijo's condition).
@@ -61,6 +62,7 @@ class OWLQN(Learner, name="owlqn"):
         number(self.name, "l1", self.l1, 0)
         number(self.name, "tol", self.tol, 0)
 
+    @one_blas_thread()  # once: setting it for every sum takes as long as a small step
     def minimise(self, problem: Minimisable, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Minimise from ``w`` or from what was restored."""
         function = StageFunction(problem, problem.n_examples, run.seed, identity)
@@ -115,7 +117,7 @@ class OWLQN(Learner, name="owlqn"):
     def _search(self, state: LBFGSState, function: StageFunction) -> Trial | None:
         """Return the first point of a backtracking search with a sufficient decrease."""
         slope = subgradient(state.w, state.gradient, self.l1)
-        direction = quasi_newton_direction(slope, state.pairs, identity)
+        direction = state.direction(slope, identity)
         direction[direction * slope >= 0] = 0.0
         orthant = np.where(state.w != 0, np.sign(state.w), -np.sign(slope))
         step = 1.0 if state.pairs else 1.0 / max(norm(direction), 1e-300)

@@ -17,7 +17,7 @@ import numpy as np
 
 from backfield.graph import Graph, Potentials
 from backfield.graph.lattice import Lattice
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 #: The scopes of no factors; read-only as all graph arrays are, else every kernel is compiled twice.
 NO_SCOPE = np.empty((0, 2), dtype=np.int64)
@@ -222,7 +222,7 @@ def _sparse_terms(scope, head, pair, flipped, forward, backward, tables, toleran
     return bad, worst, most
 
 
-@exact_kernel
+@exact_part
 def _split(tables, e):
     """Return d_i, d_j, p, q of the table at ``e``, the size of its entries, and whether it cannot be a cut at all."""
     t00, t01, t10, t11 = tables[e], tables[e + 1], tables[e + 2], tables[e + 3]
@@ -249,7 +249,7 @@ def _split(tables, e):
     return t11 - t01, t01 - t00, 0.0, np.inf, 0.0, forbidden
 
 
-@exact_kernel
+@exact_part
 def _settle(p, q, tolerance):
     """Make both capacities nonnegative; return them, the part of one that moved to d_i - d_j, and what was cut off."""
     if p >= 0 and q >= 0:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 from backfield.map_solvers._cut_graph import Topology
 
 _FREE, _SOURCE, _SINK = 0, 1, 2  # tree of a node
@@ -78,7 +78,7 @@ def new_flow(topo: Topology) -> Flow:
     )
 
 
-@exact_kernel
+@exact_part
 def _first(arcs, i):
     if len(arcs) == 1:
         return 4 * i
@@ -88,7 +88,7 @@ def _first(arcs, i):
         return np.int64(arcs[0][i])
 
 
-@exact_kernel
+@exact_part
 def _last(arcs, i):
     if len(arcs) == 1:
         return 4 * i + 4
@@ -98,7 +98,7 @@ def _last(arcs, i):
         return np.int64(arcs[0][i + 1])
 
 
-@exact_kernel
+@exact_part
 def _head(arcs, i, a):
     if len(arcs) == 1:
         k = a & 3
@@ -110,7 +110,7 @@ def _head(arcs, i, a):
         return np.int64(arcs[1][a])
 
 
-@exact_kernel
+@exact_part
 def _sister(arcs, a, j):
     """Return the arc back from ``j``, the head of ``a``."""
     if len(arcs) == 1:
@@ -192,7 +192,7 @@ def change_each(arcs, nodes, deltas, record, start, flow, out, ptr, index):
     return k
 
 
-@exact_kernel
+@exact_part
 def _easy(arcs, nodes, deltas, flow):
     """Return which changes fix a node and surely leave the sides of all others: on noise most of them.
 
@@ -243,7 +243,7 @@ def min_marginals(arcs, nodes, flow, out):
         _forget(flow)
 
 
-@exact_kernel
+@exact_part
 def _dominating(arcs, i, flow):
     """Return a change of the terminal capacity that decides the label of ``i`` against all its arcs."""
     total = abs(flow.excess[i])
@@ -252,7 +252,7 @@ def _dominating(arcs, i, flow):
     return 2 * total
 
 
-@exact_kernel
+@exact_part
 def _collect(flow, changed):
     """Bring ``label`` up to date from the touched nodes; list and count those that changed."""
     count = 0
@@ -268,7 +268,7 @@ def _collect(flow, changed):
     return count
 
 
-@exact_kernel
+@exact_part
 def _forget(flow):
     """Empty the list of touched nodes, whose labels are about to be as before."""
     for k in range(flow.clock[_TOUCHED]):
@@ -276,7 +276,7 @@ def _forget(flow):
     flow.clock[_TOUCHED] = 0
 
 
-@exact_kernel
+@exact_part
 def _differences(flow, base, n_changed, changed, n_now, now, differs):
     """Update the list ``now`` of nodes whose label is not that of ``base``; return its length."""
     kept = 0
@@ -295,7 +295,7 @@ def _differences(flow, base, n_changed, changed, n_now, now, differs):
     return kept
 
 
-@exact_kernel
+@exact_part
 def _push_short(arcs, cap, excess):
     """Saturate the paths source - i - j - sink: on images most of the flow."""
     for i in range(len(excess)):
@@ -315,14 +315,14 @@ def _push_short(arcs, cap, excess):
             excess[i] = left
 
 
-@exact_kernel
+@exact_part
 def _less(value, sent):
     """``value - sent``, zero where only rounding is left."""
     rest = value - sent
     return rest if rest > sent * _ROUNDING else 0.0
 
 
-@exact_kernel
+@exact_part
 def _plant(flow):
     """Start the trees: nodes with a terminal residual are roots and active."""
     _, excess, tree, parent, stamp, dist, queue, queued, _, _, _, _, clock = flow
@@ -339,7 +339,7 @@ def _plant(flow):
     clock[_TIME], clock[_HEAD], clock[_COUNT] = 0, 0, count
 
 
-@exact_kernel
+@exact_part
 def _resolve(arcs, nodes, count, flow):
     """Repair the trees after ``excess[nodes[:count]]`` has changed, then augment; return the flow that was added."""
     cap, excess, tree, parent, stamp, dist, queue, queued, orphans, _, seen, touched, clock = flow
@@ -376,7 +376,7 @@ def _resolve(arcs, nodes, count, flow):
     return _grow(arcs, flow) if clock[_COUNT] > 0 else 0.0
 
 
-@exact_kernel
+@exact_part
 def _touch(i, seen, touched, clock):
     if not seen[i]:
         seen[i] = 1
@@ -384,7 +384,7 @@ def _touch(i, seen, touched, clock):
         clock[_TOUCHED] += 1
 
 
-@exact_kernel
+@exact_part
 def _activate(i, first, count, queue, queued):
     """Put a node at the end of the ring, unless it is there; return the new length."""
     if queued[i]:
@@ -396,7 +396,7 @@ def _activate(i, first, count, queue, queued):
 
 
 # One long function: a call that LLVM does not inline passes seven numbers an array (measured: half as fast when split).
-@exact_kernel
+@exact_part
 def _grow(arcs, flow):
     """Grow both trees; where they meet, augment and let the orphans find parents. Return the flow sent."""
     cap, excess, tree, parent, stamp, dist, queue, queued, orphans, _, seen, touched, clock = flow
@@ -449,7 +449,7 @@ def _grow(arcs, flow):
     return total
 
 
-@exact_kernel
+@exact_part
 def _augment(arcs, s, t, middle, back, cap, excess, parent, orphans):
     """Send what the path root .. s - t .. root carries; return it and the number of orphans, nearest the root first."""
     sent = cap[middle]
@@ -492,7 +492,7 @@ def _augment(arcs, s, t, middle, back, cap, excess, parent, orphans):
     return sent, count
 
 
-@exact_kernel
+@exact_part
 def _adopt(
     arcs, n_orphans, time, first, count, cap, tree, parent, stamp, dist, queue, queued, orphans, seen, touched, clock
 ):
@@ -523,7 +523,7 @@ def _adopt(
     return count
 
 
-@exact_kernel
+@exact_part
 def _desert(arcs, i, side, n_orphans, first, count, cap, tree, parent, queue, queued, orphans):
     """Node ``i`` has left tree ``side``: its children are orphans, neighbours that could reach it are active.
 
@@ -542,7 +542,7 @@ def _desert(arcs, i, side, n_orphans, first, count, cap, tree, parent, queue, qu
     return n_orphans, count
 
 
-@exact_kernel
+@exact_part
 def _depth(arcs, j, time, parent, stamp, dist):
     """Arcs between ``j`` and its terminal, remembered on the way; ``_FAR`` where the way ends at an orphan."""
     depth, i = 0, j

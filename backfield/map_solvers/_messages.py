@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 
 def impossible(variable: int) -> InputError:
@@ -121,7 +121,7 @@ def decode(layout, order, theta_u, theta_c, m, labels):
     return bad
 
 
-@exact_kernel
+@exact_part
 def _cavities(layout, theta_u, m, labels, c, q):
     """Write the q of all slots of factor c; variables that have a label (not -1) are held there."""
     for a in range(layout.scope_ptr[c + 1] - layout.scope_ptr[c]):
@@ -138,7 +138,7 @@ def _cavities(layout, theta_u, m, labels, c, q):
                     q[a, x] += m[layout.msg_ptr[layout.inc[s]] + x]
 
 
-@exact_kernel
+@exact_part
 def _buffers(layout):
     """Return room for the q of all slots of a factor, and for one message."""
     arity = 1
@@ -148,7 +148,7 @@ def _buffers(layout):
     return np.empty((arity, labels)), np.empty(labels)
 
 
-@exact_kernel
+@exact_part
 def _factor_max(layout, theta_c, k, q, out):
     """Write max over all but x_i of theta(x_c) + sum_j q_cj(x_j), for slot k = (c, i) of any factor."""
     c = layout.slot_factor[k]

@@ -15,7 +15,7 @@ import numpy as np
 from backfield.constraints import check_choice
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 from backfield.map_solvers.base import MapResult, MapSolver
 
 INITS = ("unary", "zero")
@@ -108,7 +108,7 @@ def _climb(layout, theta_u, theta_c, n_iter, x):
     return n_iter
 
 
-@exact_kernel
+@exact_part
 def _conditional(layout, theta_u, theta_c, x, i, value, forbidden):
     """Write, for each label of variable i, the sum of its finite terms and the number of its -inf terms."""
     for a in range(layout.labels[i]):

@@ -25,7 +25,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from backfield.graph import Graph
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 #: Longest cycle that is looked for, most entries of a joint table, and of all of them.
 LONGEST, LARGEST, MOST = 8, 2**20, 2**26
@@ -179,7 +179,7 @@ def _shortest(layout, a, b, distance, before, queue, path):
     return length
 
 
-@exact_kernel
+@exact_part
 def _residual(scope_ptr, stride, table_ptr, msg_ptr, messages, tables, c, lambdas, r):
     """Write r_c = T_c - lambda_Cc - sum_i lambda_ci."""
     s, table = scope_ptr[c], table_ptr[c]
@@ -195,7 +195,7 @@ def _residual(scope_ptr, stride, table_ptr, msg_ptr, messages, tables, c, lambda
             r[e] -= messages[msg_ptr[k] + (e // stride[k]) % (msg_ptr[k + 1] - msg_ptr[k])]
 
 
-@exact_kernel
+@exact_part
 def _triangle(labels, rows, at, r, best):
     """Write the maxima of the pairs (a, b), (a, c), (b, c) of three variables, in the order in which clusters list them."""
     ab, ac, bc = at[0], at[1], at[2]
@@ -213,7 +213,7 @@ def _triangle(labels, rows, at, r, best):
             best[ab + x * rows[0] + y * rows[1]] = top
 
 
-@exact_kernel
+@exact_part
 def _joint(n_axes, count, labels, rows, x, at, r, best):
     """Write the maxima of the members of any cluster; ``at`` is where each begins, and is moved along."""
     last = labels[n_axes - 1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from backfield.graph import Potentials
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 from backfield.map_solvers.base import MapResult
 from backfield.map_solvers.icm import icm
 
@@ -82,7 +82,7 @@ def move(layout, unary, tables, order, labels):
     _solve_forest(layout, unary, tables, root, labels)
 
 
-@exact_kernel
+@exact_part
 def _find(root, v):
     while root[v] != v:
         root[v] = root[root[v]]
@@ -90,7 +90,7 @@ def _find(root, v):
     return v
 
 
-@exact_kernel
+@exact_part
 def _keeps_forest(layout, v, root, inside):
     """Whether v joins no tree twice, and no factor gets a third variable of the forest."""
     near = np.empty(layout.inc_ptr[v + 1] - layout.inc_ptr[v], dtype=np.int64)
@@ -112,7 +112,7 @@ def _keeps_forest(layout, v, root, inside):
     return True
 
 
-@exact_kernel
+@exact_part
 def _solve_forest(layout, unary, tables, root, labels):
     """Pass maxima from the leaves of each tree to its root, then choose from the root down."""
     n = len(labels)
@@ -171,7 +171,7 @@ def _solve_forest(layout, unary, tables, root, labels):
         labels[v] = best
 
 
-@exact_kernel
+@exact_part
 def _edge(layout, slot, root, labels):
     """Return the parent of the variable at ``slot``, its slot, and the entry of the table where both have label 0."""
     c = layout.slot_factor[slot]

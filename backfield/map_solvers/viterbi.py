@@ -18,7 +18,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.graph.chains import second_order, tied_order_two
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 from backfield.map_solvers import _messages
 from backfield.map_solvers._order import order_of
 from backfield.map_solvers.base import MapResult, MapSolver
@@ -239,7 +239,7 @@ def _fix_each(links, theta_u, theta_c, best, variables, labels):
     return ptr, where[:total], found[:total]
 
 
-@exact_kernel
+@exact_part
 def _pass_on(table, message, out):
     """Write max_y message(y) + table(y, x)."""
     out[:] = -np.inf

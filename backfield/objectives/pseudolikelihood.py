@@ -18,7 +18,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.conditioned import Conditioned
-from backfield.kernels.compile import exact_kernel, inlined, log_sum_exp
+from backfield.kernels.compile import exact_kernel, exact_part, inlined, log_sum_exp
 from backfield.objectives.base import Objective, Setting, Target, reduced_target
 
 _LARGEST_PATCH = 2**20
@@ -179,7 +179,7 @@ def _value_and_gradient(layout, theta_u, theta_c, member, ptr, labels, weight, d
     return total
 
 
-@exact_kernel
+@exact_part
 def _selected(layout, labels):
     """Return the entry of each table that the labels select; -1 where a variable is hidden."""
     entry = layout.table_ptr[:-1].copy()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.constraints import is_sparse
+from backfield.data.sequences import Joined
 from backfield.graph import Graph
 from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import Labeling
@@ -32,8 +33,9 @@ MOST = 2**17
 ENOUGH = 2**14
 #: Bytes of features for which a call is no cost, either: merging would copy them, and hold several in memory.
 LARGE = 2**22
-#: Work that is worth a chunk; where there is less than enough for a few, down to :data:`LEAST`.
-CHUNK, FEW, LEAST = 2**16, 8, 2**13
+#: Work that is worth a chunk: threads rarely meet in the interpreter. Where there is less than enough for a few, down to
+#: :data:`LEAST`.
+CHUNK, FEW, LEAST = 2**17, 8, 2**13
 #: Binary images of a run, at the least, where a stack has other kernels than one image, which prediction needs: compiling or
 #: loading both takes longer than so many calls.
 IMAGES = 16
@@ -100,7 +102,7 @@ class Runs:
     keep: bool = True
     images: int = IMAGES
     share: float = 1.0
-    kept: dict[tuple[int, int], list[Run]] = field(default_factory=dict)
+    kept: dict[bytes, list[Run]] = field(default_factory=dict)
     n_bytes: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,22 +115,22 @@ class Runs:
 
     def of(self, examples: Sequence[Example], numbers: np.ndarray, labelled: np.ndarray) -> Iterable[Run]:
         """Return the runs of those of some examples that have labels."""
+        key = kept_as(numbers)
+        if key in self.kept:
+            return self.kept[key]
         chosen = numbers[labelled[numbers] > 0]
         if not self.merge or len(chosen) < 2:
             return alone(examples, chosen)
-        first, last = int(numbers[0]), int(numbers[-1])
-        if last - first + 1 != len(numbers) or (np.diff(numbers) != 1).any():
+        if span(numbers) is None:
             return self._merge(examples, chosen) if self.batches else alone(examples, chosen)
-        if (first, last) not in self.kept:
-            if not self.keep:
-                return self._merge(examples, chosen)
-            runs = list(self._merge(examples, chosen))
-            size = sum(_n_bytes(run.example) for run in runs if len(run.numbers) > 1)
-            if self.n_bytes + size > KEPT:
-                return runs
+        if not self.keep:
+            return self._merge(examples, chosen)
+        runs = list(self._merge(examples, chosen))
+        size = sum(_n_bytes(run.example) for run in runs if len(run.numbers) > 1)
+        if self.n_bytes + size <= KEPT:
             self.n_bytes += size
-            self.kept[first, last] = runs
-        return self.kept[first, last]
+            self.kept[key] = runs
+        return runs
 
     def _merge(self, examples: Sequence[Example], numbers: np.ndarray) -> Iterator[Run]:
         """Yield runs as they are complete: of examples that are read when asked for, few are in memory."""
@@ -154,6 +156,18 @@ class Runs:
             return planned
         total = int(self.share * self.size * count)
         return max(1, min(planned, max(total // CHUNK, min(FEW, total // LEAST))))
+
+
+def kept_as(numbers: np.ndarray) -> bytes:
+    """Return a key of some examples; cheaper than looking whether they follow each other, at every evaluation."""
+    return numbers.astype(np.int64, copy=False).tobytes()
+
+
+def span(numbers: np.ndarray) -> tuple[int, int] | None:
+    """Return the first and the last of consecutive numbers; None of others."""
+    if len(numbers) == 0 or numbers[-1] - numbers[0] + 1 != len(numbers) or (numbers[1:] - numbers[:-1] != 1).any():
+        return None
+    return int(numbers[0]), int(numbers[-1])
 
 
 def alone(examples: Sequence[Example], numbers: np.ndarray) -> Iterator[Run]:
@@ -188,6 +202,13 @@ def work(graph: Graph) -> int:
         numbers = graph.n_variables * graph.n_labels + graph.n_factors * int(graph.n_labels ** (graph.arity or 2))
         return numbers // 8 if graph.is_lattice and graph.n_labels == 2 else numbers
     return int(graph.layout.var_ptr[-1] + graph.layout.table_ptr[-1])
+
+
+def together(examples: Sequence[Example], first: int, last: int) -> Example:
+    """Return examples first .. last - 1, of one form and weight, as one."""
+    if isinstance(examples, Joined):
+        return examples.together(first, last)  # type: ignore[no-any-return]
+    return merged([examples[number] for number in range(first, last)], fold=False)
 
 
 def merged(examples: Sequence[Example], fold: bool) -> Example:

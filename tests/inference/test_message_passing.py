@@ -35,7 +35,7 @@ GRAPHS = {
     "copies": COPIES,
 }
 FAMILIES = {
-    "grid": ("lattice", "pairwise", "general", "log"),
+    "grid": ("lattice", "pairwise", "log"),  # general: as with 3 labels, and in test_all_families_agree_on_grids
     "3 labels": ("pairwise", "general", "log"),
     "cycle": ("pairwise", "general", "log"),
     "mixed": ("general", "log"),
@@ -149,10 +149,11 @@ def test_all_families_agree_on_pairwise_graphs(labels, schedule):
     rng = np.random.default_rng(labels)
     graph = Graph.from_edges([rng.choice(12, 2, replace=False) for _ in range(25)], n_variables=13, labels=labels)
     theta = random_potentials(graph, rng, 2.0)
+    # Messages of 8 labels go through "pairwise" four by four, of 5 labels with one left; "general" does not tell them apart.
+    families = ("log", "pairwise") if labels == 8 else ("log", "general", "pairwise")
     for rho in (1, 0.5, 0.7, rng.uniform(0.2, 1, graph.n_factors)):
         runs = [
-            vector(TreeReweighted(n_iter=5, rho=rho, schedule=schedule, family=family).infer(theta))
-            for family in ("log", "general", "pairwise")
+            vector(TreeReweighted(n_iter=5, rho=rho, schedule=schedule, family=family).infer(theta)) for family in families
         ]
         for run in runs[1:]:
             np.testing.assert_allclose(run, runs[0], rtol=1e-12, atol=1e-12)

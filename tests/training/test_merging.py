@@ -258,7 +258,7 @@ def test_the_same_bytes_for_any_number_of_threads(monkeypatch):
 
 
 def test_a_fit_ends_at_the_same_objective(monkeypatch):
-    X, Y = graphs(np.random.default_rng(13), n=60)
+    X, Y = graphs(np.random.default_rng(13))
     settings = {"inference": INFERENCE, "dtype": "float64", "learner": "lbfgs(max_iter=200, tol=1e-9)"}
     merged = bf.GraphCRF(**settings).fit(X, Y).trace_[-1]["objective"]
     monkeypatch.setattr(General, "of", classmethod(lambda cls, task: cls(task)))

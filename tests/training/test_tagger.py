@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
+from backfield.data.sequences import Joined
 from backfield.training.evaluators import General, Tagger
 
 LABELS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
@@ -22,6 +23,13 @@ def sentences(rng, n=40, values=False):
         X.append(features)
         Y.append(tags)
     return X, Y
+
+
+def arrays(rng, n=40, n_labels=5):
+    """Return dense features of sequences, some of one position, and labels."""
+    Y = [rng.integers(0, n_labels, rng.integers(1, 9)) for _ in range(n)]
+    means = rng.normal(size=(n_labels, 7))
+    return [means[y] + rng.normal(size=(len(y), 7)) for y in Y], Y
 
 
 def problems(X, Y, **params):
@@ -44,6 +52,56 @@ def test_equals_the_general_evaluator(values, constraints, size, pairwise):
         a, b = fast.value_and_gradient(w, batch), general.value_and_gradient(w, batch)
         assert a.value == pytest.approx(b.value, rel=1e-11) and a.errors == b.errors
         np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-11 * max(1, size))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("pairwise", ["linear", "zero"])
+@pytest.mark.parametrize("size", [0.3, 3.0, 1e3])
+def test_dense_features_equal_the_general_evaluator(size, pairwise, intercept):
+    rng = np.random.default_rng(0)
+    X, Y = arrays(rng)
+    crf = bf.ChainCRF(fit_intercept=intercept, pairwise=pairwise, l2=0.01, learner="lbfgs(max_iter=1)").fit(X, Y)
+    fast, general = crf.problem(X, Y), crf.problem(X, Y)
+    general.evaluator = General(general.task)
+    assert type(fast.evaluator) is Tagger
+    w = size * rng.normal(size=fast.n_weights)
+    for batch in (None, np.array([3, 0, 17]), np.arange(9)):
+        a, b = fast.value_and_gradient(w, batch), general.value_and_gradient(w, batch)
+        assert a.value == pytest.approx(b.value, rel=1e-11) and a.errors == b.errors
+        np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-11 * max(1, size))
+
+
+def test_sequences_end_to_end_are_those_one_by_one(monkeypatch):
+    rng = np.random.default_rng(4)
+    X, Y = arrays(rng, n=90)
+    joined = bf.ChainCRF(learner="lbfgs(max_iter=3)").fit(X, Y)
+    problem = joined.problem(X, Y)
+    assert isinstance(problem.task.examples, Joined)
+    monkeypatch.setattr("backfield.structures.chain.Chain.join", lambda *_: None)
+    alone = bf.ChainCRF(learner="lbfgs(max_iter=3)", n_jobs=2).fit(X, Y)
+    other = alone.problem(X, Y)
+    assert type(other.evaluator) is Tagger and isinstance(other.task.examples, list)
+    assert joined.weights_.tobytes() == alone.weights_.tobytes()
+    assert problem.fingerprint() == other.fingerprint()
+    assert problem.task.labelled.tolist() == other.task.labelled.tolist()
+
+
+@pytest.mark.parametrize("wrong", ["nan", "width", "length", "label", "text"])
+def test_what_is_wrong_with_one_of_many_sequences_is_said_of_that_one(wrong):
+    X, Y = arrays(np.random.default_rng(5))
+    crf = bf.ChainCRF(n_labels=5)
+    if wrong == "nan":
+        X[7][0, 3] = np.nan
+    if wrong == "width":
+        X[7] = X[7][:, :3]
+    if wrong == "length":
+        Y[7] = np.append(Y[7], 0)
+    if wrong == "label":
+        Y[7][0] = 5
+    if wrong == "text":
+        X[7] = X[7].astype(str)
+    with pytest.raises(bf.InputError, match="example 7"):
+        crf.fit(X, Y)
 
 
 def test_blocks_are_cut_anywhere_and_threads_change_nothing(monkeypatch):

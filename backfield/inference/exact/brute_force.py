@@ -18,7 +18,7 @@ import numpy as np
 from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.exact.base import DirectInference, check_positive, check_possible, direction, working
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +73,7 @@ def _ending(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return ptr, factors
 
 
-@exact_kernel
+@exact_part
 def _entry(layout, c, x):
     """Place of the table entry of factor c that labels x select, in [unary, factors]."""
     at = layout.var_ptr[-1] + layout.table_ptr[c]
@@ -82,7 +82,7 @@ def _entry(layout, c, x):
     return at
 
 
-@exact_kernel
+@exact_part
 def _descend(layout, end_ptr, end, depth, x, theta, scores):
     """Score all prefixes that end at ``depth`` or later: scores[i + 1] = scores[i] + what ends at i."""
     for i in range(depth, len(x)):
@@ -92,7 +92,7 @@ def _descend(layout, end_ptr, end, depth, x, theta, scores):
         scores[i + 1] = score
 
 
-@exact_kernel
+@exact_part
 def _next_depth(labels, x):
     """First variable that changes in the next labeling, -1 after the last one."""
     i = len(x) - 1
@@ -101,7 +101,7 @@ def _next_depth(labels, x):
     return i
 
 
-@exact_kernel
+@exact_part
 def _advance(depth, x):
     x[depth] += 1
     x[depth + 1 :] = 0

@@ -27,7 +27,7 @@ from backfield.inference.exact.junction import Exact
 from backfield.inference.exact.order_two import order_two_gradient
 from backfield.inference.exact.paths import arrange, paths_of, restore
 from backfield.inference.exact.tied_chains import chain_starts, shared_chain_gradient
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 #: Conditional expectations given a label of smaller probability are not formed: they cannot matter.
 TINY = 1e-290
@@ -95,12 +95,12 @@ def _is_tied_order_two(theta: Potentials) -> bool:
     return theta.dtype.kind == "f" and tied_order_two(theta) is not None
 
 
-@exact_kernel
+@exact_part
 def _matters(p):
     return p.real > TINY or p.real < -TINY or p.imag > TINY or p.imag < -TINY
 
 
-@exact_kernel
+@exact_part
 def _centre(mu, values):
     mean = mu.dtype.type(0)
     for x in range(len(mu)):
@@ -131,7 +131,7 @@ def _covariance(labels, unary_ptr, table_ptr, mu_u, mu_t, d_u, d_t, before, out_
             out_u[y] = mu_u[y] * (before[y] + out_u[y])
 
 
-@exact_kernel
+@exact_part
 def _expect_before(t, at, labels, unary_ptr, mu_u, mu_t, d_u, d_t, before):
     """F_t(y) = d_t(y) + sum_x mu(x | y) (F_{t-1}(x) + d_T(x, y)), less its mean."""
     start, end = unary_ptr[t], unary_ptr[t + 1]
@@ -146,7 +146,7 @@ def _expect_before(t, at, labels, unary_ptr, mu_u, mu_t, d_u, d_t, before):
     _centre(mu_u[start:end], before[start:end])
 
 
-@exact_kernel
+@exact_part
 def _expect_after(mu, d_t, after, before, total, out):
     """total(x) = sum_y mu(x, y) (d_T(x, y) + after(y)); out = mu (before + d_T + after - mean)."""
     n = len(after)

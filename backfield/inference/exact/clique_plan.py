@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backfield.kernels.compile import exact_kernel, inlined
+from backfield.kernels.compile import exact_kernel, exact_part, inlined
 
 #: Most entries of a block, unless one axis is longer; and the shortest contiguous run that is worth a loop.
 BLOCK, RUN = 2048, 4
@@ -163,7 +163,7 @@ def _merge(above, sep_ptr):
     return clique, first[:n], last[:n]
 
 
-@exact_kernel
+@exact_part
 def _sort(items, key):
     """Sort by rising key; equal ones stay in their order."""
     for a in range(1, len(items)):
@@ -261,7 +261,7 @@ def _set_mask(member, variables, axis, local):
     member[ENTRIES] = _entries(member[MASK], local)
 
 
-@exact_kernel
+@exact_part
 def _entries(mask, local):
     """Return the entries of a table over some axes."""
     size = 1
@@ -281,7 +281,7 @@ def _clique(numbers, local, members, sizes):
     return Clique(local, numbers, by_size, whole, _entries(whole, local) // SHARE)
 
 
-@exact_kernel
+@exact_part
 def _take(size, used):
     """Return the address of so much memory that nothing else uses."""
     used[TOP] += size
@@ -398,7 +398,7 @@ def _is_worth_showing(i, numbers, small, members):
     return readers > 1
 
 
-@exact_kernel
+@exact_part
 def _source(i, shown, small, members):
     """Return the member with the smallest of the shown marginals from which one can be read, -1 where there is none."""
     best = -1
@@ -410,7 +410,7 @@ def _source(i, shown, small, members):
     return best
 
 
-@exact_kernel
+@exact_part
 def _place_marginal(i, members, used):
     """Give the marginal of a member a place; where a message's is needed, it has one."""
     if not members[i, NEED] or members[i, MARGINAL] < 0:
@@ -432,7 +432,7 @@ def _plan_reading(i, source, local, members, jobs):
     jobs.rows[job, END] = jobs.used[N_VIEWS]
 
 
-@exact_kernel
+@exact_part
 def _start_job(job, mask, local, jobs):
     """Write the axes of a job, their blocks, and where its views begin."""
     row, used = jobs.rows[job], jobs.used
@@ -451,7 +451,7 @@ def _start_job(job, mask, local, jobs):
     used[BUFFER] = max(used[BUFFER], n_fast)
 
 
-@exact_kernel
+@exact_part
 def _add_view(job, job_mask, mask, address, local, jobs):
     """Add a view of the table over ``mask`` that lies at ``address`` to a job over ``job_mask``."""
     row, view, used = jobs.rows[job], jobs.views[jobs.used[N_VIEWS]], jobs.used

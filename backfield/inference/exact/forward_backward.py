@@ -17,7 +17,7 @@ import numpy as np
 
 from backfield.inference.exact.base import check_possible
 from backfield.inference.exact.paths import Paths
-from backfield.kernels.compile import exact_kernel, kernel
+from backfield.kernels.compile import exact_kernel, exact_part, kernel, part
 
 #: Probabilities are used while all |theta| are smaller: then c > e^-100, and a > e^-400 / L keeps all its digits.
 LIMIT = 100.0
@@ -65,7 +65,7 @@ def _scaled(labels, unary_ptr, table_ptr, column, mu_u, mu_t):
     return log_z
 
 
-@kernel
+@part
 def _mix(a, table, c):
     """Write c(y) = sum_x a(x) table(x, y)."""
     n = len(c)
@@ -76,7 +76,7 @@ def _mix(a, table, c):
             c[y] += weight * table[x * n + y]
 
 
-@kernel
+@part
 def _unmix(a, c, mu, table):
     """Multiply table(x, y) by a(x) mu(y) / c(y) and make a(x) its sum over y; c is overwritten."""
     n = len(c)
@@ -91,7 +91,7 @@ def _unmix(a, c, mu, table):
         a[x] = total
 
 
-@exact_kernel
+@exact_part
 def _condition(a, table, top, total, q):
     """q(x | y) = softmax over x of a(x) + table(x, y); top + log(total) is the normaliser, top = -inf if impossible."""
     n = len(total)
@@ -113,7 +113,7 @@ def _condition(a, table, top, total, q):
                 q[x * n + y] /= total[y]
 
 
-@exact_kernel
+@exact_part
 def _softmax(a):
     """Replace a by its softmax and return the log of the normaliser."""
     top, total = -np.inf, a.dtype.type(0)
@@ -162,7 +162,7 @@ def _logs(labels, unary_ptr, table_ptr, tables, column, mu_u, mu_t):
     return log_z
 
 
-@exact_kernel
+@exact_part
 def _lower(a):
     """Subtract the largest (finite) number and return it."""
     top = a[0].real

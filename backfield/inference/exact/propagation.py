@@ -13,7 +13,7 @@ import numpy as np
 
 from backfield.graph import Potentials
 from backfield.inference.exact.base import ImpossibleError
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 
 def propagate(theta: Potentials, allowed: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ def _propagate(var_ptr, scope_ptr, scope, stride, table_ptr, inc_ptr, inc, slot_
                         count += 1
 
 
-@exact_kernel
+@exact_part
 def _find_support(fixed, x, first, last, var_ptr, scope, stride, tables, start, allowed, chosen, supported):
     """Look for a possible entry whose labels stay, with label x at slot ``fixed``; it supports all its labels."""
     at = start

@@ -26,7 +26,7 @@ from backfield.graph import Potentials
 from backfield.graph.chains import second_order, tied_order_two
 from backfield.inference.exact.base import check_possible
 from backfield.inference.exact.tied_chains import chain_starts
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ def _tables_of_order_two(theta: Potentials) -> tuple[np.ndarray, np.ndarray]:
     return out[0].reshape(-1, count, count), out[1].reshape(-1, count, count, count)
 
 
-@exact_kernel
+@exact_part
 def _log_sum(x):
     top = -np.inf
     for value in x:
@@ -257,7 +257,7 @@ def _best(start, unary, tables, which, k):
     return scores, labels
 
 
-@exact_kernel
+@exact_part
 def _draw(logs, uniform):
     """Return a number with probability proportional to exp(logs)."""
     total, left = _log_sum(logs), uniform
@@ -290,7 +290,7 @@ def _sample(a, tables, which, uniform):
     return out
 
 
-@exact_kernel
+@exact_part
 def _entropy_of(logs):
     """Return the entropy of exp(logs), normalised."""
     total, out = _log_sum(logs), 0.0

@@ -14,136 +14,115 @@ from __future__ import annotations
 import numpy as np
 
 from backfield.inference.exact.junction_tree import COPY, SUM_OUT
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, inlined
+
+# A row of the program is (op, dst, src, their sizes, where its places are: start, slow, middle), that of a sum
+# (SUM_OUT, message, table, their sizes). What only one kernel does is written there: pieces take time to compile.
 
 
 @exact_kernel
 def run_up(code, places, first, end, local, values, tangents):
-    """Run rows of the program; messages below ``local`` are left alone (the way down has been there)."""
+    """Run rows of the program: psi becomes q, and messages are written.
+
+    Messages below ``local`` are left alone (the way down has been there).
+    """
+    zero = values.dtype.type(0)
     for k in range(first, end):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            _sum_out(row, row[1] >= local, values, tangents)
-        else:
-            _spread(row, places, values)
-            if len(tangents):
-                _spread(row, places, tangents)
+        if code[k, 0] != SUM_OUT:
+            for table in (values, tangents):
+                if len(table):
+                    _spread(code, k, places, table)
+            continue
+        n_messages, stop = code[k, 3], code[k, 2]
+        write, n_own = code[k, 1] >= local, code[k, 4] // n_messages
+        for message in range(code[k, 1], code[k, 1] + n_messages):
+            start, stop = stop, stop + n_own
+            top = -np.inf
+            for e in range(start, stop):
+                psi = values[e].real
+                if psi > top:
+                    top = psi
+            total = zero
+            for e in range(start, stop):
+                psi, q = values[e], zero
+                if psi.real > -np.inf:
+                    q = np.exp(psi - top)
+                values[e] = q
+                total += q
+            if top > -np.inf:
+                for e in range(start, stop):
+                    values[e] /= total
+            if write:
+                values[message] = top + np.log(total) if top > -np.inf else top
+            if len(tangents):  # dm = sum_R q dpsi, dq = q (dpsi - dm)
+                mean = zero
+                for e in range(start, stop):
+                    q = values[e]
+                    if q != zero:
+                        mean += q * tangents[e]
+                for e in range(start, stop):
+                    q = values[e]
+                    tangents[e] = q * (tangents[e] - mean) if q != zero else zero
+                if write:
+                    tangents[message] = mean
 
 
 @exact_kernel
 def run_down(code, places, first, end, values, tangents):
     """Run rows of the program backwards: marginals take the place of what they are marginals of."""
     for k in range(end - 1, first - 1, -1):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            _multiply(row, values, tangents)
-        else:
-            _gather(row, places, values)
+        if code[k, 0] != SUM_OUT:
+            for table in (values, tangents):
+                if len(table):
+                    _gather(code, k, places, table)
+            continue
+        n_messages, stop = code[k, 3], code[k, 2]
+        n_own = code[k, 4] // n_messages
+        for message in range(code[k, 1], code[k, 1] + n_messages):  # p = q p(x_S), dp = dq p(x_S) + q dp(x_S)
+            start, stop = stop, stop + n_own
+            p = values[message]
             if len(tangents):
-                _gather(row, places, tangents)
-
-
-@exact_kernel
-def _spread(row, places, values):
-    """Do dst = src or dst += src, repeated along the axes that src lacks."""
-    op, k, src, size, at, n_slow, n_middle = row[0], row[1], row[2], row[3], row[5], row[6], row[7]
-    n_fast = size // (n_slow * n_middle)
-    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
-    for a in range(n_slow):
-        for b in range(n_middle):
-            start = src + places[at + a] + places[at + n_slow + b]
-            if op == COPY:
-                for c in range(n_fast):
-                    values[k + c] = values[start + fast[c]]
-            else:
-                for c in range(n_fast):
-                    values[k + c] += values[start + fast[c]]
-            k += n_fast
-
-
-@exact_kernel
-def _gather(row, places, values):
-    """Make src the sum of dst over the axes that src lacks."""
-    k, src, size, at, n_slow, n_middle = row[1], row[2], row[3], row[5], row[6], row[7]
-    n_fast = size // (n_slow * n_middle)
-    fast = places[at + n_slow + n_middle : at + n_slow + n_middle + n_fast]
-    values[src : src + row[4]] = 0
-    for a in range(n_slow):
-        for b in range(n_middle):
-            start = src + places[at + a] + places[at + n_slow + b]
-            for c in range(n_fast):
-                values[start + fast[c]] += values[k + c]
-            k += n_fast
-
-
-@exact_kernel
-def _sum_out(row, write, values, tangents):
-    """Turn psi into q, and write the message log sum exp psi; the same for tangents."""
-    n_own = row[4] // row[3]
-    for s in range(row[3]):
-        a = row[2] + s * n_own
-        top = -np.inf
-        for e in range(a, a + n_own):
-            top = max(top, values[e].real)
-        total = values.dtype.type(0)
-        for e in range(a, a + n_own):
-            weight = values.dtype.type(0)
-            if values[e].real > -np.inf:
-                weight = np.exp(values[e] - top)
-            values[e] = weight
-            total += weight
-        if write:
-            values[row[1] + s] = top
-        if top > -np.inf:
-            for e in range(a, a + n_own):
-                values[e] /= total
-            if write:
-                values[row[1] + s] += np.log(total)
-        if len(tangents):
-            slope = _slopes(values[a : a + n_own], tangents[a : a + n_own])
-            if write:
-                tangents[row[1] + s] = slope
-
-
-@exact_kernel
-def _slopes(q, d_psi):
-    """Return dm = sum q dpsi and put dq = q (dpsi - dm) in the place of dpsi."""
-    zero = q.dtype.type(0)
-    mean = zero
-    for r in range(len(q)):
-        if q[r] != zero:
-            mean += q[r] * d_psi[r]
-    for r in range(len(q)):
-        d_psi[r] = q[r] * (d_psi[r] - mean) if q[r] != zero else zero
-    return mean
-
-
-@exact_kernel
-def _multiply(row, values, tangents):
-    """Turn q into p = q p(x_S), and dq into dp."""
-    n_own = row[4] // row[3]
-    for s in range(row[3]):
-        p = values[row[1] + s]
-        for e in range(row[2] + s * n_own, row[2] + (s + 1) * n_own):
-            if len(tangents):
-                tangents[e] = tangents[e] * p + values[e] * tangents[row[1] + s]
-            values[e] *= p
+                d_p = tangents[message]
+                for e in range(start, stop):
+                    tangents[e] = tangents[e] * p + values[e] * d_p
+            for e in range(start, stop):
+                values[e] *= p
 
 
 @exact_kernel
 def run_up_weighted(code, places, weights, values):
-    """Go from leaves to roots; clique after clique has the next of ``weights``."""
-    clique = 0
+    """Go from leaves to roots: psi becomes q; clique after clique has the next of ``weights``."""
+    clique = -1
     for k in range(len(code)):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            if weights[clique] > 0:
-                _power_sum(row, weights[clique], values)
-            else:
-                _maximum(row, values)
-            clique += 1
-        else:
-            _spread(row, places, values)
+        if code[k, 0] != SUM_OUT:
+            _spread(code, k, places, values)
+            continue
+        clique += 1
+        weight = weights[clique]
+        inverse = 1 / weight
+        n_messages, stop = code[k, 3], code[k, 2]
+        n_own = code[k, 4] // n_messages
+        for message in range(code[k, 1], code[k, 1] + n_messages):
+            start, stop = stop, stop + n_own
+            top, best = -np.inf, start
+            for e in range(start, stop):
+                psi = values[e]
+                if psi > top:
+                    top, best = psi, e
+            values[message] = top
+            total = 0.0
+            for e in range(start, stop):
+                q = 0.0
+                if weight > 0 and top > -np.inf:
+                    q = np.exp((values[e] - top) * inverse)
+                values[e] = q
+                total += q
+            if total > 0:
+                for e in range(start, stop):
+                    values[e] /= total
+                values[message] += weight * np.log(total)
+            elif top > -np.inf:  # w = 0
+                values[best] = 1
 
 
 @exact_kernel
@@ -151,67 +130,56 @@ def run_down_weighted(code, places, values, entropy):
     """Go from roots to leaves: p in the place of q and of theta, and H(x_v | x_S) of each clique."""
     clique = len(entropy)
     for k in range(len(code) - 1, -1, -1):
-        row = code[k]
-        if row[0] == SUM_OUT:
-            clique -= 1
-            entropy[clique] = _multiply_and_measure(row, values)
-        else:
-            _gather(row, places, values)
-
-
-@exact_kernel
-def _power_sum(row, weight, values):
-    """Turn psi into q and write the message; ``weight`` > 0."""
-    n_own = row[4] // row[3]
-    inverse = 1 / weight
-    for s in range(row[3]):
-        a = row[2] + s * n_own
-        top = -np.inf
-        for e in range(a, a + n_own):
-            top = max(top, values[e])
-        values[row[1] + s] = top
-        if top == -np.inf:
-            values[a : a + n_own] = 0
+        if code[k, 0] != SUM_OUT:
+            _gather(code, k, places, values)
             continue
+        clique -= 1
         total = 0.0
-        for e in range(a, a + n_own):
-            values[e] = np.exp((values[e] - top) * inverse)
-            total += values[e]
-        for e in range(a, a + n_own):
-            values[e] /= total
-        values[row[1] + s] += weight * np.log(total)
+        n_messages, stop = code[k, 3], code[k, 2]
+        n_own = code[k, 4] // n_messages
+        for message in range(code[k, 1], code[k, 1] + n_messages):
+            start, stop = stop, stop + n_own
+            p = values[message]
+            for e in range(start, stop):
+                q = values[e]
+                if q > 0 and p > 0:
+                    total -= p * q * np.log(q)
+                values[e] = q * p
+        entropy[clique] = total
 
 
-@exact_kernel
-def _maximum(row, values):
-    """Turn psi into the indicator of its first best label and write the message."""
-    n_own = row[4] // row[3]
-    for s in range(row[3]):
-        a = row[2] + s * n_own
-        best = a
-        for e in range(a + 1, a + n_own):
-            if values[e] > values[best]:
-                best = e
-        top = values[best]
-        values[a : a + n_own] = 0
-        if top > -np.inf:
-            values[best] = 1
-        values[row[1] + s] = top
+@inlined
+def _spread(code, k, places, values):
+    """Do dst = src or dst += src, repeated along the axes that src lacks."""
+    dst, src, at, n_slow, n_middle = code[k, 1], code[k, 2], code[k, 5], code[k, 6], code[k, 7]
+    n_fast = code[k, 3] // (n_slow * n_middle)
+    copy, fast = code[k, 0] == COPY, places[at + n_slow + n_middle :]
+    for a in range(n_slow):
+        for b in range(n_middle):
+            start = src + places[at + a] + places[at + n_slow + b]
+            if copy:
+                for c in range(n_fast):
+                    values[dst + c] = values[start + fast[c]]
+            else:
+                for c in range(n_fast):
+                    values[dst + c] += values[start + fast[c]]
+            dst += n_fast
 
 
-@exact_kernel
-def _multiply_and_measure(row, values):
-    """Turn q into p = q p(x_S); return H(x_v | x_S)."""
-    n_own = row[4] // row[3]
-    entropy = 0.0
-    for s in range(row[3]):
-        p = values[row[1] + s]
-        for e in range(row[2] + s * n_own, row[2] + (s + 1) * n_own):
-            q = values[e]
-            if q > 0 and p > 0:
-                entropy -= p * q * np.log(q)
-            values[e] = q * p
-    return entropy
+@inlined
+def _gather(code, k, places, values):
+    """Make src the sum of dst over the axes that src lacks."""
+    dst, src, at, n_slow, n_middle = code[k, 1], code[k, 2], code[k, 5], code[k, 6], code[k, 7]
+    n_fast = code[k, 3] // (n_slow * n_middle)
+    fast = places[at + n_slow + n_middle :]
+    for e in range(src, src + code[k, 4]):
+        values[e] = 0
+    for a in range(n_slow):
+        for b in range(n_middle):
+            start = src + places[at + a] + places[at + n_slow + b]
+            for c in range(n_fast):
+                values[start + fast[c]] += values[dst + c]
+            dst += n_fast
 
 
 @exact_kernel

@@ -100,7 +100,7 @@ def _cut(tree: JunctionTree, n_blocks: int) -> list[int]:
     """Cut the cliques into blocks of about equal entries: the first clique of each, and the end."""
     total = np.cumsum([clique.table.size for clique in tree.cliques])
     inner = np.searchsorted(total, total[-1] * np.arange(1, n_blocks) / n_blocks)
-    return [0, *np.unique(inner[inner > 0]).tolist(), len(total)]
+    return [*sorted({0, *inner.tolist()}), len(total)]
 
 
 class _Scratch:

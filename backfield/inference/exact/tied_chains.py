@@ -5,12 +5,19 @@ computed once, and the expected transitions, summed over all edges, are
 
     sum_t mu(x_{t-1}, x_t) = exp T(x, y) * sum_t a_{t-1}(x) mu_t(y) / c_t(y)
 
-so no table per edge is ever written. Cost 3 L^2 multiply-adds per position; memory O(n L).
+so no table per edge is ever written. Cost 3 L^2 multiply-adds per position; memory O(n L). Of labelled chains,
+
+    value = sum over chains of log Z - theta(y);    d_unary = mu - [y]
+
+in the same pass. Labels are padded to a multiple of four, and the kernel is compiled for each such number: a row of labels
+is a few vector registers. It computes in double precision; chains whose potentials leave the range that is safe in the
+probability domain go to kernels that any potentials are safe for.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +25,16 @@ from backfield.errors import InputError
 from backfield.graph import Graph, Potentials
 from backfield.inference.exact.forward_backward import LIMIT, forward_backward
 from backfield.inference.exact.paths import Paths, consecutive_paths
-from backfield.kernels.compile import kernel
+from backfield.kernels.compile import label_count
+from backfield.kernels.unrolled import small_array, unrolled_kernel
+from backfield.kernels.vector_math import vector_exp
 
 #: A step takes a label down to e^-400 of the others at most: below this, the next one could leave the range of floats.
 _FLOOR = 1e-100
+#: Denominators of labels that cannot be reached, which have numerators of 0.
+_TINY = 1e-300
+_LANES = 4
+_NONE = np.empty(0, dtype=np.int64)
 
 
 def shared_chain_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
@@ -69,27 +82,85 @@ def tied_chains(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> tuple[
     pairs : (L, L)
     """
     ptr = _checked(unary, ptr, table)
-    forbidding = bool(np.real(table).min(initial=0) == -np.inf)
-    if unary.dtype == np.float32 and forbidding:
-        log_partition, mu, pairs = tied_chains(unary.astype(np.float64), ptr, table.astype(np.float64))
-        return log_partition, mu.astype(np.float32), pairs.astype(np.float32)
-    # a > e^(-4 limit) / L must be an ordinary number of the type.
-    limit = LIMIT / 5 if unary.dtype == np.float32 else LIMIT
+    n, n_labels = unary.shape
     log_partition = np.full(len(ptr) - 1, np.nan, np.result_type(unary.dtype, np.float64))
-    mu, pairs = np.empty_like(unary), np.zeros(table.shape, log_partition.dtype)
-    if unary.dtype.kind == "f" and max(_size(unary), _size(table)) < limit:
-        weights = np.exp(table)
-        np.exp(unary, out=mu)
-        column = np.empty((int(np.diff(ptr).max()), unary.shape[1]), unary.dtype)
-        # Where transitions are forbidden, labels can fall behind by more in every step, and matter in the end.
-        floor = unary.dtype.type(_FLOOR if forbidding else 0)
-        _forward_backward(ptr, weights, column, floor, mu, pairs, log_partition)
-        pairs *= weights
+    mu, pairs = np.empty(unary.shape, log_partition.dtype), np.zeros(table.shape, log_partition.dtype)
+    if unary.dtype.kind == "f" and max(_size(unary), _size(table)) < LIMIT:
+        scores = np.zeros((n, padded(n_labels)))
+        scores[:, :n_labels] = unary
+        bias = np.where(np.arange(scores.shape[1]) < n_labels, 0.0, -np.inf)
+        exact, longest = table.astype(np.float64), int(np.diff(ptr).max())
+        summed, *_ = _run(scores, bias, ptr, longest, _NONE, exact, bool(exact.min(initial=0) == -np.inf), log_partition)
+        mu[:], pairs[:] = scores[:, :n_labels], summed
     for b in np.flatnonzero(np.isnan(log_partition)):
         rows = slice(ptr[b], ptr[b + 1])
         log_partition[b], mu[rows], two = _any_chain(unary[rows], table)
         pairs += two
-    return log_partition, mu, pairs.astype(table.dtype)
+    return log_partition, mu.astype(unary.dtype, copy=False), pairs.astype(table.dtype, copy=False)
+
+
+class Likelihood(NamedTuple):
+    """Minus log-likelihood, the expected number of each transition, and labels that are not the most probable ones."""
+
+    value: float
+    pairs: np.ndarray
+    wrong: int
+
+
+def chain_likelihood(
+    unary: np.ndarray,
+    bias: np.ndarray,
+    ptr: np.ndarray,
+    longest: int,
+    labels: np.ndarray,
+    table: np.ndarray,
+    forbids: bool,
+) -> Likelihood | None:
+    """Return the likelihood of labels; ``unary`` becomes its derivative in place. None: potentials are too large for it.
+
+    Parameters
+    ----------
+    unary : (n, padded(L)) float64
+        Log-potentials without the bias, chain after chain; -inf forbids a label.
+    bias : (padded(L),) float64
+        What is added to each of them; -inf for the padding.
+    ptr : (B + 1,) int64
+        Chain ``b`` owns positions ``[ptr[b], ptr[b + 1])``; none is empty.
+    longest : int
+        Positions of the longest chain.
+    labels : (n,) int64
+        The label of each position.
+    table : (L, L) float64
+        Log-potentials of two neighbours; -inf forbids a transition.
+    forbids : bool
+        Whether there are such labels or transitions.
+    """
+    pairs, value, wrong, largest = _run(unary, bias, ptr, longest, labels, table, forbids, np.empty(len(ptr) - 1))
+    return Likelihood(value, pairs, wrong) if largest < LIMIT**2 and math.isfinite(value) else None
+
+
+def padded(n_labels: int) -> int:
+    """Return the width of a row of labels in the kernel."""
+    return -(-n_labels // _LANES) * _LANES
+
+
+def _run(
+    unary: np.ndarray,
+    bias: np.ndarray,
+    ptr: np.ndarray,
+    longest: int,
+    labels: np.ndarray,
+    table: np.ndarray,
+    forbids: bool,
+    log_z: np.ndarray,
+) -> tuple[np.ndarray, float, int, float]:
+    """Return what the kernel does, and the sum of all pairwise marginals before it."""
+    n_labels, width = len(table), unary.shape[1]
+    tables, column = np.empty((3, n_labels, width)), np.empty((longest, width))
+    # Where transitions are forbidden, labels can fall behind by more in every step, and matter in the end.
+    floor = _FLOOR if forbids else 0.0
+    found = _forward_backward(label_count(width), ptr, labels, table, bias, floor, unary, column, *tables, log_z)
+    return tables[2, :, :n_labels], *found
 
 
 def _size(values: np.ndarray) -> float:
@@ -131,56 +202,104 @@ def _consecutive(n: int, n_labels: int) -> Paths:
     return Paths(*arrays, (n - 1) * n_labels**2, None, None)
 
 
-@kernel
-def _forward_backward(ptr, weights, column, floor, mu, pairs, log_z):
-    """Turn exp(unary) into marginals in place; add a(x) mu(y) / c(y) of all edges to ``pairs``.
+@unrolled_kernel
+def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, forward, backward, pairs, log_z):
+    """Turn log-potentials into marginals in place, minus one at the labels, if there are any; sum up pairwise marginals.
 
-    Chains in which a possible label falls below ``floor``, or which have none, are left alone: their log Z stays NaN.
+    Return log Z - theta(y) summed over chains, wrong labels, and the largest square of a finite potential. Chains in which a
+    possible label falls below ``floor``, or which have none, are left alone: their log Z is NaN.
     """
-    n = mu.shape[1]
-    zero, one = mu.dtype.type(0), mu.dtype.type(1)
-    part, flushed = np.zeros_like(weights), 0  # float32 sums stay short
+    n, n_labels, labelled = len(count), len(table), len(labels) > 0
+    value, wrong = 0.0, 0
+    acc, held, largest = small_array(count, unary), small_array(count, unary), small_array(count, unary)
+    for y in range(n):
+        largest[y] = 0.0
+    for x in range(n_labels):
+        for y in range(n):
+            forward[x, y], backward[x, y], pairs[x, y] = 1.0, 0.0, 0.0
+    for x in range(n_labels):
+        for y in range(n_labels):
+            entry = table[x, y]
+            square = entry * entry if entry > -np.inf else 0.0
+            largest[y] = square if square > largest[y] else largest[y]
+            forward[x, y] = np.exp(entry)
+            backward[y, x] = forward[x, y]
     for b in range(len(ptr) - 1):
+        first, last = ptr[b], ptr[b + 1]
         log_partition, safe = 0.0, True
-        for t in range(ptr[b], ptr[b + 1]):
-            a = mu[t]
-            if t > ptr[b]:
-                c, before = column[t - ptr[b]], mu[t - 1]
-                c[:] = 0
-                for x in range(n):
+        for t in range(first, last):
+            a = unary[t]
+            for y in range(n):
+                a[y] += bias[y]
+            if labelled:
+                value -= a[labels[t]]
+            for y in range(n):
+                square = a[y] * a[y] if a[y] > -np.inf else 0.0
+                largest[y] = square if square > largest[y] else largest[y]
+            for y in range(n):
+                acc[y] = vector_exp(a[y]) if a[y] > -np.inf else 0.0
+            if t > first:
+                if labelled:
+                    value -= table[labels[t - 1], labels[t]]
+                c, before = column[t - first], unary[t - 1]
+                for y in range(n):
+                    held[y] = 0.0
+                for x in range(n_labels):
                     weight = before[x]
                     for y in range(n):
-                        c[y] += weight * weights[x, y]
+                        held[y] += weight * forward[x, y]
                 for y in range(n):
-                    a[y] *= c[y]
-            total = zero
+                    c[y] = held[y]
+                for y in range(n):
+                    acc[y] *= held[y]
+            total = 0.0
             for y in range(n):
-                total += a[y]
-            inverse = one / total
+                total += acc[y]
+            inverse = 1.0 / total
             for y in range(n):
-                a[y] *= inverse
+                a[y] = acc[y] * inverse
             log_partition += np.log(total)
-            if floor > zero:
-                for y in range(n):
-                    safe = safe and (a[y] == zero or a[y] > floor)
-            safe = safe and total > zero
+            if floor > 0:
+                for y in range(n_labels):
+                    safe = safe and not 0.0 < a[y] <= floor
+            safe = safe and total > 0.0
             if not safe:
                 break
+        log_z[b] = log_partition if safe else np.nan
+        value += log_z[b]
         if not safe:
             continue
-        log_z[b] = log_partition
-        for t in range(ptr[b + 1] - 1, ptr[b], -1):
-            c, a, before = column[t - ptr[b]], mu[t], mu[t - 1]
+        for t in range(last - 1, first, -1):
+            c, a, before = column[t - first], unary[t], unary[t - 1]
             for y in range(n):
-                c[y] = a[y] / c[y] if a[y] > zero else zero
-            for x in range(n):
-                weight, total = before[x], zero
+                acc[y] = a[y] / (c[y] if c[y] > _TINY else _TINY)
+            for y in range(n):
+                c[y] = acc[y]
+            for x in range(n_labels):
+                weight = before[x]
                 for y in range(n):
-                    part[x, y] += weight * c[y]
-                    total += weights[x, y] * c[y]
-                before[x] = weight * total
-        if ptr[b + 1] - flushed > 64:
-            pairs += part
-            part[:] = 0
-            flushed = ptr[b + 1]
-    pairs += part
+                    pairs[x, y] += weight * acc[y]
+            for x in range(n):
+                held[x] = 0.0
+            for y in range(n_labels):
+                weight = c[y]
+                for x in range(n):
+                    held[x] += weight * backward[y, x]
+            for x in range(n):
+                before[x] *= held[x]
+        for t in range(first, last if labelled else first):
+            a, best = unary[t], 0
+            top = a[0]
+            for y in range(1, n_labels):
+                top = a[y] if a[y] > top else top
+            while a[best] < top:
+                best += 1
+            wrong += best != labels[t]
+            a[labels[t]] -= 1.0
+    for x in range(n_labels):
+        for y in range(n):
+            pairs[x, y] *= forward[x, y]
+    worst = 0.0
+    for y in range(n):
+        worst = max(worst, largest[y])
+    return value, wrong, worst

@@ -20,7 +20,7 @@ from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.mean_field.engine import MeanFieldEngine
 from backfield.inference.schedule import Schedule
-from backfield.kernels.compile import inlined, kernel, label_count
+from backfield.kernels.compile import inlined, kernel, label_count, part
 from backfield.kernels.vector_math import probability_exp
 
 
@@ -142,7 +142,7 @@ def exponentials(log_mu, mu):
         mu[a] = probability_exp(log_mu[a])
 
 
-@kernel
+@part
 def _largest(layout):
     """Return the largest label count and the largest table."""
     labels, table = 1, 1
@@ -156,7 +156,7 @@ def _largest(layout):
 # Helpers take whole arrays and offsets: a slice would count references in the innermost loops.
 
 
-@kernel
+@part
 def _outer(layout, c, skip, mu, p):
     """Write prod_{k != skip} mu(x_k) over the table of factor c, growing it by one variable after another."""
     p[0] = mu.dtype.type(1)
@@ -170,7 +170,7 @@ def _outer(layout, c, skip, mu, p):
         size *= count
 
 
-@kernel
+@part
 def _expect(theta, first, last, count, step, p, out):
     """Add sum theta(x_c) p(x_c) over all but one variable, which has ``count`` labels ``step`` entries apart."""
     for start in range(0, last - first, count * step):
@@ -183,7 +183,7 @@ def _expect(theta, first, last, count, step, p, out):
                         out[x] = out.dtype.type(-np.inf)
 
 
-@kernel
+@part
 def _expect_vjp(theta, first, last, count, step, d_a, p, d_theta):
     """Add d_a p to d_theta and replace p by d_a theta p."""
     zero = theta.dtype.type(0)
@@ -195,7 +195,7 @@ def _expect_vjp(theta, first, last, count, step, d_a, p, d_theta):
                 p[e] *= theta[first + e] if theta[first + e].real > -np.inf else zero
 
 
-@kernel
+@part
 def _sum_out(table, size, count, step, out, at):
     """Add the sums of a table over all but one variable."""
     for start in range(0, size, count * step):
@@ -257,7 +257,7 @@ def _sweeps(layout, pairs, width, order, alternate, flooding, finite, damping, b
     return -1, end
 
 
-@kernel
+@part
 def _sweep(layout, pairs, width, order, backward, flooding, finite, damping, theta_u, theta_c, out, p, mu, state):
     """Update every variable; ``mu`` holds the marginals of ``state`` before it, and keeps up unless ``flooding``."""
     # [D13] §3.2, theorem "MNF updates"
@@ -409,7 +409,7 @@ def add_expectations_vjp(layout, pairs, width, theta_c, mu, d_out, d_log_mu, d_f
                 _spread(layout, c, k, p, d_log_mu)
 
 
-@kernel
+@part
 def _spread(layout, c, skip, table, out):
     """Add a table of factor c, summed over all variables but one, to that one: for all slots but ``skip``."""
     size = layout.table_ptr[c + 1] - layout.table_ptr[c]

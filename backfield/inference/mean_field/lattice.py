@@ -24,7 +24,7 @@ import numpy as np
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.mean_field.engine import MeanFieldEngine
-from backfield.kernels.compile import kernel
+from backfield.kernels.compile import kernel, part
 from backfield.kernels.vector_math import vector_exp
 
 #: Places in one piece of a sweep: long for vectors, short for the cache.
@@ -203,7 +203,7 @@ def _bind_vjp(rows, columns, stride, d_u, d_w, d_theta_u, d_theta_c):
                 d_t[e, 3] += edge
 
 
-@kernel
+@part
 def _shifts(colour, parity, stride):
     """Where the neighbours left, right, up and down lie in the planes of the other colour."""
     left = parity - 1 if colour == 0 else -parity
@@ -211,7 +211,7 @@ def _shifts(colour, parity, stride):
     return left, left + 1, up, up + stride
 
 
-@kernel
+@part
 def _gather(colour, parity, first, last, stride, base, w, source, out):
     """Write out = base + sum_j w_ij source_j at the places of one plane from ``first`` to ``last``."""
     left, right, up, down = _shifts(colour, parity, stride)
@@ -279,7 +279,7 @@ def _sweep_vjp(stride, w, before, after, d_z, work, d_u, d_w):
     d_z[0] = d_z.dtype.type(0)
 
 
-@kernel
+@part
 def _sigmoid(z, b, slope):
     """Write b = sigmoid(z) and its derivative."""
     one = z.dtype.type(1)
@@ -290,13 +290,13 @@ def _sigmoid(z, b, slope):
         slope[k] = p * (p * e)  # and not p (1 - p), which loses its digits at p = 1
 
 
-@kernel
+@part
 def _add(a, out):
     for k in range(len(a)):
         out[k] += a[k]
 
 
-@kernel
+@part
 def _weights_vjp(parity, first, last, stride, b, b_other, g, g_other, d_w):
     """Add to the adjoint of the four weights of red variables; an edge was used once from each end."""
     shifts = _shifts(0, parity, stride)

@@ -16,7 +16,7 @@ from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.message_passing.engine import MessageEngine, uniform_power
 from backfield.inference.schedule import Schedule
-from backfield.kernels.compile import inlined, kernel, label_count
+from backfield.kernels.compile import inlined, kernel, label_count, part
 from backfield.kernels.unrolled import small_array, unrolled_kernel
 from backfield.kernels.vector_math import vector_exp, vector_log
 
@@ -24,8 +24,8 @@ from backfield.kernels.vector_math import vector_exp, vector_log
 FIRST, COUNT, UNARY, FACTOR, SLOT = 0, 1, 2, 3, 4  # its numbers, its variable's numbers, its factor, its slot
 OTHERS, NEAR, AT, TABLE, SIDE = 5, 6, 7, 8, 9  # of factors of two: the other variable, and its step in the table
 
-#: Up to so many labels, kernels are compiled for their number where all variables share it.
-MOST_UNROLLED = 16
+#: For these numbers of labels, kernels are compiled for the number where all variables share it.
+UNROLLED = range(2, 17)
 
 
 def program(graph: Graph, schedule: Schedule) -> np.ndarray:
@@ -66,7 +66,7 @@ class GeneralEngine(MessageEngine):
         # use the same ones.
         self.wide = None if theta.graph.arity == 2 or not len(rho) else True
         n_labels = theta.graph.n_labels
-        self.count = label_count(n_labels) if n_labels is not None and n_labels <= MOST_UNROLLED else None
+        self.count = label_count(n_labels) if n_labels is not None and n_labels in UNROLLED else None
         self.keep = damping if damping > 0 else None
         self.uniform = uniform_power(rho)
         self.psi_unary = np.empty_like(theta.unary_flat)
@@ -174,7 +174,7 @@ def _products(layout, count, uniform, psi_u, rho, m, b):
 # with mixed label counts a separate roll back made ``_sweep_vjp`` 1.7 times slower.
 
 
-@kernel
+@part
 def _transfer(layout, k, psi, b, m, q, digits, out):
     """Write b_j / m_c for the other variables of the factor to q, and the unnormalised message of slot k to out."""
     # [D13] (18): the sum over all variables of c but i
@@ -207,7 +207,7 @@ def _advance(msg_ptr, first, last, digits):
         digits[s - first] = 0
 
 
-@kernel
+@part
 def _scratch(layout):
     """Return the largest number of labels of a variable, and of all variables of a factor together, and the arity."""
     scope_ptr, msg_ptr = layout.scope_ptr, layout.msg_ptr
@@ -436,7 +436,7 @@ def _sweep_vjp(
     _distribute(layout, count, rho, running, d_state, d_unary)
 
 
-@kernel
+@part
 def _transfer_vjp(layout, k, psi, scale, q, h, digits, running, d_state, d_factors):
     """Add the adjoints of theta and of log q, given h = adjoint of the log message over the message."""
     # [D13] Alg. 3 (back TRW): one message

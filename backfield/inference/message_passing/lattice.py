@@ -29,7 +29,7 @@ Cost per message about 1 ns forward, 3 ns with its adjoint (float64, one core).
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,9 @@ from backfield.inference.checkerboard import neighbour
 from backfield.inference.message_passing.engine import MessageEngine
 from backfield.inference.message_passing.odds_adjoint import OddsAdjoint
 from backfield.inference.schedule import Schedule
-from backfield.kernels.compile import compiled_once, inlined, kernel
+from backfield.kernels.compile import inlined, kernel, part
 from backfield.kernels.unrolled import small_array
-from backfield.kernels.vector_math import vector_exp, vector_log
+from backfield.kernels.vector_math import reinterpret, vector_exp, vector_log
 
 _ROWS_AT_ONCE = 64
 _CACHE = 2**21  # bytes of a second-level cache
@@ -93,7 +93,7 @@ class MessageLattice(MessageEngine):
 
     def sweeps(self, state: np.ndarray, first: int, last: int) -> None:
         """Do several sweeps in one call."""
-        _sweeps(last - first, self.together, self.stride, self.power, self.powers, self.u, self.tables, state[None])
+        self._run(last - first, state[None])
 
     def log_messages(self, state: np.ndarray) -> np.ndarray:
         """Return (0, log ratio) for each slot."""
@@ -112,7 +112,11 @@ class MessageLattice(MessageEngine):
     def record(self, states: np.ndarray, first: int) -> None:
         """Do several sweeps and keep every state, in one call."""
         if len(states) > 1:
-            _sweeps(1, self.together, self.stride, self.power, self.powers, self.u, self.tables, states)
+            self._run(1, states)
+
+    def _run(self, count: int, states: np.ndarray) -> None:
+        odds = np.empty(_BLOCK, self.u.dtype)
+        _sweeps(count, self.together, self.stride, self.power, self.powers, self.u, self.tables, odds, states)
 
     def unwind(self, states: np.ndarray, first: int, d_state: np.ndarray, d_theta: Adjoint) -> None:
         """Undo several sweeps in one call."""
@@ -120,12 +124,15 @@ class MessageLattice(MessageEngine):
 
     def _unwind(self, before: np.ndarray, after: np.ndarray, d_state: np.ndarray, d_theta: Adjoint) -> None:
         assert isinstance(d_theta, OddsAdjoint)
-        _unwind(self.stride, self.power, self.powers, self.u, self.tables, before, after, d_state, d_theta.u, d_theta.tables)
+        parts = np.empty((4, _BLOCK), self.u.dtype)
+        args = self.stride, self.power, self.powers, self.u, self.tables, parts
+        _unwind(*args, before, after, d_state, d_theta.u, d_theta.tables)
 
     def beliefs(self, state: np.ndarray) -> np.ndarray:
         """Return mu(x_i) for all variables."""
         mu = np.empty_like(self.theta.unary_flat)
-        _beliefs(*self._size, self.power, self.powers, self.u, state, mu.reshape(-1, 2))
+        odds = np.empty(self.stride, self.u.dtype)
+        _beliefs(*self._size, self.power, self.powers, self.u, state, odds, mu.reshape(-1, 2))
         return mu
 
     def marginals(self, state: np.ndarray, factors: bool = True) -> Potentials:
@@ -140,7 +147,8 @@ class MessageLattice(MessageEngine):
         assert isinstance(d_theta, OddsAdjoint)
         factors = bool(d_mu.factors_flat.size)
         mu = self.marginals(state, factors)
-        _beliefs_vjp(*self._size, self.power, mu.unary, d_mu.unary, d_state, d_theta.u)
+        d_odds = np.empty(self.stride, self.u.dtype)
+        _beliefs_vjp(*self._size, self.power, mu.unary, d_mu.unary, d_odds, d_state, d_theta.u)
         if factors:
             args = *self._size, self.power, self.u, mu.factors, d_mu.factors
             _factor_beliefs_vjp(*args, d_state, d_theta.u, d_theta.factors.reshape(mu.factors.shape))
@@ -200,13 +208,13 @@ def _demand(rows, height, columns, stride, power, theta_u, theta_c):
     return ratios, bias, largest, 0.0
 
 
-@kernel
+@part
 def _first_edge(rows, height, columns, vertical, r):
     """Number of the first edge that starts in row r and goes right or down."""
     return rows * (columns - 1) + (r - r // height) * columns if vertical else r * (columns - 1)
 
 
-@kernel
+@part
 def _red_end(stride, vertical, row, c):
     """Where the red end of the edge from (row, c) to the right or below keeps the table, and whether it comes first."""
     if (row + c) & 1 == 0:
@@ -216,13 +224,13 @@ def _red_end(stride, vertical, row, c):
     return False, 2 * vertical, row & 1, _place(stride, row, c)
 
 
-@kernel
+@part
 def _row(height, r):
     """Row r of the images, where every image starts at an even row."""
     return r + r // height * (height & 1)
 
 
-@kernel
+@part
 def _place(stride, r, c):
     return (r // 2 + 2) * stride + c // 2 + 1
 
@@ -254,21 +262,18 @@ def _gather(rows, height, columns, stride, power, theta_u, theta_c, u, tables, v
                 tables[d, 0, parity, k] = first if red_first else second
                 tables[d, 1, parity, k] = (theta_c[edge, 1, 1] - base) * scale
                 tables[d, 2, parity, k] = second if red_first else first
-    total = u.dtype.type(0)
-    for k in range(len(values)):
-        total += values[k]
-    unary, table = _top(values[: u.size]), _top(values[u.size :])
-    for k in range(len(values)):
+    # Maxima are vectorised for integers: the bits of positive numbers have their order, with NaN above infinity.
+    unary = table = reinterpret(u.dtype.type(0))
+    for k in range(u.size):
+        bits = reinterpret(abs(values[k]))
+        unary = bits if bits > unary else unary
         values[k] = vector_exp(values[k])
-    return (unary, table) if np.isfinite(total) else (total, total)
-
-
-@partial(compiled_once, fastmath=True)  # only where NaN does not matter are maxima vectorised
-def _top(array):
-    largest = array[0]
-    for k in range(len(array)):
-        largest = max(largest, abs(array[k]))
-    return largest
+    for k in range(u.size, len(values)):
+        bits = reinterpret(abs(values[k]))
+        table = bits if bits > table else table
+        values[k] = vector_exp(values[k])
+    both = reinterpret(unary), reinterpret(table)
+    return both if both[0] + both[1] < np.inf else (both[0] + both[1], both[0] + both[1])
 
 
 @kernel
@@ -333,10 +338,11 @@ def _row_tables(tables, colour, d, parity, other, start, shift, size):
 
 
 # Each of the two kernels below is the whole of its work: numba optimises a kernel again in every kernel that calls it.
+# They are given arrays to work in: code that makes arrays is compiled with them.
 
 
 @kernel
-def _sweeps(count, together, stride, power, powers, u, tables, states):
+def _sweeps(count, together, stride, power, powers, u, tables, F, states):
     """Sweep ``count`` times: one state in place, or every state but the first from the one before it.
 
     One loop per direction: beyond about six arrays a loop is not vectorised. Black nodes follow the red ones at a
@@ -346,7 +352,6 @@ def _sweeps(count, together, stride, power, powers, u, tables, states):
     # [D13] (18) in ratios, red then black
     kind = len(powers)
     first, last = stride, u.shape[2] - stride - 1
-    F = np.empty(_BLOCK, u.dtype)
     for at in range(1 if len(states) > 1 else 0, len(states)):
         m = states[at]
         if at > 0:  # row by row: an assignment of arrays compiles for seconds
@@ -379,7 +384,7 @@ def _sweeps(count, together, stride, power, powers, u, tables, states):
 
 
 @kernel
-def _unwind(stride, power, powers, u, tables, before, after, d_m, d_u, d_tables):
+def _unwind(stride, power, powers, u, tables, t, before, after, d_m, d_u, d_tables):
     """Undo the half sweeps, the last one first: take the adjoints of what a colour wrote, add those of what it read."""
     # [D13] Alg. 3 (back TRW): adjoints of the messages of one colour
     kind = len(powers)
@@ -387,7 +392,6 @@ def _unwind(stride, power, powers, u, tables, before, after, d_m, d_u, d_tables)
     dtype = u.dtype
     # On the stack: of these the compiler knows that they overlap nothing, and takes more into one loop.
     F, g, rest = small_array(_BLOCK, u), small_array(_BLOCK, u), small_array(_BLOCK, u)
-    t = np.empty((4, _BLOCK), dtype)
     rho = dtype.type(power)
     for step in range(4 * len(before) - 1, -1, -1):
         colour, parity = step // 2 % 2, 1 - step % 2
@@ -432,7 +436,7 @@ def _unwind(stride, power, powers, u, tables, before, after, d_m, d_u, d_tables)
                     d_in[k] += F[k] - td[k]
 
 
-@kernel
+@part
 def _odds(power, u, m, colour, parity, k):
     """F of one node."""
     product = (m[colour, 0, parity, k] * m[colour, 1, parity, k]) * (m[colour, 2, parity, k] * m[colour, 3, parity, k])
@@ -444,11 +448,10 @@ def _odds(power, u, m, colour, parity, k):
 
 
 @kernel
-def _beliefs(rows, height, columns, stride, power, powers, u, m, mu):
+def _beliefs(rows, height, columns, stride, power, powers, u, m, F, mu):
     # [D13] theorem below (18): mu(x_i)
     kind = len(powers)
     one = u.dtype.type(1)
-    F = np.empty(stride, u.dtype)
     for half in range(2 * rows):  # the red and the black nodes of every row
         r, colour = half // 2, half % 2
         row = _row(height, r)
@@ -462,10 +465,9 @@ def _beliefs(rows, height, columns, stride, power, powers, u, m, mu):
 
 
 @kernel
-def _beliefs_vjp(rows, height, columns, stride, power, mu, d_mu, d_m, d_u):
+def _beliefs_vjp(rows, height, columns, stride, power, mu, d_mu, d_F, d_m, d_u):
     # [D13] Alg. 3 (back TRW): adjoints of the beliefs; those of log F are mu(0) mu(1) (d_mu(1) - d_mu(0))
     rho = d_u.dtype.type(power)
-    d_F = np.empty(stride, d_u.dtype)
     for half in range(2 * rows):
         r, colour = half // 2, half % 2
         row = _row(height, r)

@@ -23,7 +23,7 @@ import numpy as np
 from backfield.graph import Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.message_passing.engine import MessageEngine, contradiction
-from backfield.kernels.compile import exact_kernel, inlined, log_sum_exp
+from backfield.kernels.compile import exact_kernel, exact_part, inlined, log_sum_exp
 
 
 class LogEngine(MessageEngine):
@@ -182,7 +182,7 @@ def _message(layout, k, joint, out):
         out[x] = low if top[x] == -np.inf else np.log(out[x]) + out.dtype.type(top[x])
 
 
-@exact_kernel
+@exact_part
 def _largest(layout):
     """Return the largest label count and the largest table."""
     labels, table = 1, 1
@@ -293,7 +293,7 @@ def _spread(layout, rho, l, c, skip, d_joint, running, d_state, d_rho):
                     d_rho[layout.slot_factor[d]] += total * value
 
 
-@exact_kernel
+@exact_part
 def _distribute(layout, rho, running, d_state, d_unary):
     """Add D_j to theta(x_j) and rho_d D_j to every message into j."""
     for k in range(len(layout.scope)):
@@ -304,7 +304,7 @@ def _distribute(layout, rho, running, d_state, d_unary):
         d_unary[a] += running[a]
 
 
-@exact_kernel
+@exact_part
 def _softmax(x):
     """Replace x by exp(x) / sum exp(x), divided at the end: a rounded log of the sum would show in huge x."""
     top = x[0]

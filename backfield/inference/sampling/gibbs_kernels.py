@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield.kernels.compile import exact_kernel
+from backfield.kernels.compile import exact_kernel, exact_part
 
 
 def rng_states(seed: int, count: int, stream: int = 0) -> np.ndarray:
@@ -42,7 +42,7 @@ def collect(layout, theta_u, theta_c, n_samples, thin, x, rng, mu_u, mu_c, count
                     counts[part, layout.var_ptr[i] + x[i]] += 1
 
 
-@exact_kernel
+@exact_part
 def _sweep(layout, theta_u, theta_c, x, rng, p, collect, mu_u, mu_c):
     for i in range(len(x)):
         unary, count = layout.var_ptr[i], layout.labels[i]
@@ -88,7 +88,7 @@ def _sweep(layout, theta_u, theta_c, x, rng, p, collect, mu_u, mu_c):
         x[i] = label
 
 
-@exact_kernel
+@exact_part
 def _count_forbidden(layout, theta_u, theta_c, x, i, p):
     """Write 0 for labels of variable i with the fewest -inf terms, -inf for the others."""
     for a in range(layout.labels[i]):

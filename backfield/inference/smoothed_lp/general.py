@@ -28,7 +28,7 @@ from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.smoothed_lp.engine import SmoothedEngine, Stars, checked, scaled
-from backfield.kernels.compile import exact_kernel, inlined, log_sum_exp
+from backfield.kernels.compile import exact_kernel, exact_part, inlined, log_sum_exp
 from backfield.kernels.vector_math import probability_exp
 
 
@@ -122,7 +122,7 @@ class GeneralEngine(SmoothedEngine):
         _spread(self.theta.graph.layout, factor * mu.unary_flat, factor * mu.factors_flat, d_state)
 
 
-@exact_kernel
+@exact_part
 def _largest(layout):
     """Return the largest degree, label count and table."""
     table, degree, labels = 1, 1, 1

@@ -34,7 +34,7 @@ from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.checkerboard import neighbour
 from backfield.inference.smoothed_lp.engine import SmoothedEngine, Stars, checked
-from backfield.kernels.compile import kernel
+from backfield.kernels.compile import kernel, part
 from backfield.kernels.vector_math import vector_exp
 
 _BLOCK = 1024  # nodes in one vector loop
@@ -163,7 +163,7 @@ _S0, _S1, _S2, _S3, _S4 = (
 )
 
 
-@kernel
+@part
 def _log_ratio64(a, b):
     z = (a - b) / (2.0 + (a + b))
     v = z * z
@@ -178,7 +178,7 @@ def _log_ratio64(a, b):
     return z * (p * v + _C0)
 
 
-@kernel
+@part
 def _log_ratio32(a, b):
     z = (a - b) / (np.float32(2) + (a + b))
     v = z * z
@@ -200,13 +200,13 @@ def _log_ratio_of_type(a, b):
     return lambda a, b: _log_ratio64(a, b)
 
 
-@kernel
+@part
 def _softplus(x, zero):
     """log(1 + exp(x)), in vector registers; ``zero`` carries the number type."""
     return max(x, zero) + _log_ratio(vector_exp(-abs(x)), zero)
 
 
-@kernel
+@part
 def _edge(rows, columns, stride, vertical, r, c):
     """Number of the edge from (r, c) to the right or below; which end is red (0: the first), and where it is kept."""
     number = rows * (columns - 1) + r * columns + c if vertical else r * (columns - 1) + c
@@ -216,7 +216,7 @@ def _edge(rows, columns, stride, vertical, r, c):
     return number, 1, 2 * vertical, r & 1, _place(stride, r, c)
 
 
-@kernel
+@part
 def _place(stride, r, c):
     return (r // 2 + 1) * stride + c // 2 + 1
 
@@ -345,7 +345,7 @@ def _half_vjp(colour, stride, share, tables, s, d_s, d_u, d_tables):
                     d_in[k] += ha[k] - hb[k]
 
 
-@kernel
+@part
 def _taken(rows, columns, stride, s, r, c):
     """Sum of the log ratios that the edges of (r, c) send it."""
     colour, parity, k = (r + c) & 1, r & 1, _place(stride, r, c)
@@ -383,7 +383,7 @@ def _beliefs_vjp(rows, columns, stride, mu, d_mu, d_s, d_u):
             _give(rows, columns, stride, d_s, r, c, -value)
 
 
-@kernel
+@part
 def _give(rows, columns, stride, d_s, r, c, value):
     """Add a value to the adjoints of all messages to (r, c)."""
     colour, parity, k = (r + c) & 1, r & 1, _place(stride, r, c)

@@ -23,7 +23,7 @@ import numpy as np
 from backfield.graph import Graph, Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.smoothed_lp.engine import SmoothedEngine, Stars, checked
-from backfield.kernels.compile import inlined, kernel, label_count
+from backfield.kernels.compile import inlined, kernel, label_count, part
 from backfield.kernels.vector_math import vector_exp
 
 
@@ -163,7 +163,7 @@ def _sums(L, psi, l, s, w, q, out):
     return peak, lowest
 
 
-@kernel
+@part
 def _anew(L, theta, slot, l, w, joint, out):
     """Write m(a) with its own largest term taken out, and the terms theta(a, b) + l(b) to joint."""
     for a in range(L):

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.kernels.compile import inlined, kernel, label_count
+from backfield.kernels.compile import inlined, kernel, label_count, part
 from backfield.kernels.unrolled import small_array
 
 #: More dimensions are refused: a feature has d + 1 vertices, which it shares with fewer and fewer others.
@@ -155,7 +155,7 @@ def _table(keys, count, size):
     return table
 
 
-@kernel
+@part
 def _geometry(features, c, first, count, x, near, rank):
     """Write (y - vertex) / (d + 1), the vertex / (d + 1) and the ranks for a block of features: (d + 1, block) each."""
     size = len(x)

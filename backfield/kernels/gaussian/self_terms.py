@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from backfield.kernels.compile import kernel
+from backfield.kernels.compile import kernel, part
 
 
 @kernel
@@ -42,7 +42,7 @@ def diagonal_vjp(vertices, weights, ranks, neighbours, gain, d_out, d_weights):
             d_weights[i, k] += gain * d_out[i] * total
 
 
-@kernel
+@part
 def _local_blur(vertices, ranks, neighbours, i, local):
     """Write B_kl between the vertices of the simplex of point i."""
     size = vertices.shape[1]
@@ -69,7 +69,7 @@ def _local_blur(vertices, ranks, neighbours, i, local):
             local[k, l] = total
 
 
-@kernel
+@part
 def _same_simplex(vertices, i):
     """Whether point i has the vertices of the point before it, for which the blur is known."""
     same = True

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from backfield.errors import InputError
-from backfield.kernels.compile import kernel
+from backfield.kernels.compile import kernel, part
 from backfield.kernels.gaussian.base import Collector, check_bandwidths, float_type
 
 #: Columns of an axis that are filtered at a time, so they stay in the cache.
@@ -130,7 +130,7 @@ def _convolve(taps, values, out):
             _copy(result.reshape(length, step), out[o, :, first : first + step])
 
 
-@kernel
+@part
 def _copy(rows, out):
     for s in range(len(rows)):
         row, into = rows[s], out[s]
@@ -138,7 +138,7 @@ def _copy(rows, out):
             into[x] = row[x]
 
 
-@kernel
+@part
 def _sum_taps(taps, padded, middle, step, count, result):
     """Write the sums for one line of columns, four taps at a time: the result goes through memory once for each."""
     # Slices begin at 0: an index that may be negative keeps LLVM from vectors.

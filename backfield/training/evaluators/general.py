@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from backfield.data.sequences import Joined
 from backfield.errors import InputError
 from backfield.gradients import Truncated
 from backfield.graph import Graph, Potentials, Tied
@@ -63,7 +64,7 @@ class Task:
     @property
     def in_memory(self) -> bool:
         """Whether the examples are in memory here; others are asked for one at a time."""
-        return isinstance(self.examples, list)
+        return isinstance(self.examples, list | Joined)
 
     @cached_property
     def n_bytes(self) -> int:

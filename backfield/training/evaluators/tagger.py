@@ -1,26 +1,28 @@
-"""Taggers: the likelihood of labelled chains with sparse features, on rows that a cache holds.
+"""Taggers: the likelihood of labelled chains, on rows that a cache holds.
 
 The same numbers as the general evaluator, several times faster: chains are cut into blocks of a few thousand positions,
-whose weights are copied together (:mod:`backfield.energies.compact_rows`); scores, likelihood and gradient of a block are
-three kernels. Blocks in which potentials leave the range that these are safe for go to the general evaluator.
+whose rows are prepared once (``Energy.prepared``); scores, likelihood and gradient of a block are a few calls that do not
+hold the GIL, on arrays that are used again. Blocks in which potentials leave the range that these are safe for go to the
+general evaluator.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from backfield.energies.compact_rows import CompactRows
-from backfield.energies.observed_linear import BoundLinear
+from backfield.data.sequences import Joined
+from backfield.energies.base import PreparedRows
 from backfield.inference.base import ExactInference
-from backfield.inference.exact.chain_likelihood import chain_likelihood, padded
+from backfield.inference.exact.tied_chains import chain_likelihood, padded
 from backfield.objectives import SurrogateLikelihood
 from backfield.objectives.base import is_complete
 from backfield.training.evaluators.general import General, Sum, Task
 from backfield.training.examples import Example
-from backfield.training.merging import merged
+from backfield.training.merging import Run, kept_as, span, together
 from backfield.training.weights import Block
 
 #: Positions of a block: their scores fit in a cache.
@@ -30,90 +32,137 @@ _POSITIONS = 4000
 class _Block(NamedTuple):
     """Some chains end to end."""
 
-    numbers: np.ndarray
-    rows: CompactRows
+    run: Run
+    rows: PreparedRows
     ptr: np.ndarray
+    longest: int
     labels: np.ndarray
     seen: np.ndarray  # (L, L) how often labels follow each other
-    forbidden: np.ndarray  # flat entries of padded scores
+    forbidden: np.ndarray | None  # flat entries of padded scores
     table: np.ndarray | None  # (L, L) booleans: transitions that are forbidden
 
 
 @dataclass(frozen=True, eq=False)
 class Tagger(General):
-    """Blocks are compacted once and kept."""
+    """Blocks are prepared once and kept, as are arrays of scores: one for each thread."""
 
-    kept: dict[tuple[int, int, int], list[_Block]] = field(default_factory=dict)
+    kept: dict[bytes, list[_Block]] = field(default_factory=dict)
+    spare: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
     def applies(cls, task: Task) -> bool:
-        """Of chains: where all labels are known, weights are of pairs of features and labels, and inference is exact."""
+        """Of chains: where all labels are known, weights are of features and labels, and inference is exact."""
         layout, setting = task.layout, task.setting
-        linear = len(layout.unary) == 1 and isinstance(layout.unary[0].energy, BoundLinear) and len(layout.factors) == 1
         exact = isinstance(setting.inference, ExactInference) and setting.gradient is None
         likelihood = isinstance(task.objective, SurrogateLikelihood) and task.objective.clamped is None
-        if not (linear and exact and likelihood and task.dtype == np.float64 and task.in_memory):
+        if not (exact and likelihood and task.dtype == np.float64 and task.in_memory):
             return False
-        one_table = _tables(layout.factors[0], np.zeros(layout.n_weights)) is not None
-        return one_table and layout.unary[0].n_outputs < 2**16 and all(_is_labelled(example) for example in task.examples)
+        if len(layout.unary) != 1 or len(layout.factors) != 1 or layout.unary[0].n_outputs >= 2**16:
+            return False
+        if _tables(layout.factors[0], np.zeros(layout.n_weights)) is None:
+            return False
+        examples = [task.examples.whole] if isinstance(task.examples, Joined) else task.examples
+        return _prepared(layout.unary[0], examples[0], 0) is not None and all(map(_is_labelled, examples))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "kept": {}}
+        return {**self.__dict__, "kept": {}, "spare": []}
 
     def chunk(self, numbers: np.ndarray, w: np.ndarray, seed: int) -> Sum:
         """Sum over some chains; batches at random are not worth blocks."""
-        numbers = numbers[self.task.labelled[numbers] > 0]
-        if len(numbers) == 0 or not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+        blocks = self._blocks(numbers)
+        if blocks is None:
             return super().chunk(numbers, w, seed)
-        total = Sum(0.0, np.zeros(self.task.n_weights), 0.0, 0)
-        for block in self._blocks(numbers):
-            total = self._add(block, w, seed, total)
-        return total
-
-    def _add(self, block: _Block, w: np.ndarray, seed: int, total: Sum) -> Sum:
-        """Add a block; the gradient in place."""
-        (unary,), (pairs,) = self.task.layout.unary, self.task.layout.factors
-        count = unary.n_outputs
-        scores = block.rows.scores(w[unary.start : unary.stop])
-        scores.reshape(-1)[block.forbidden] = -np.inf
+        (pairs,) = self.task.layout.factors
         table = _tables(pairs, w)
         assert table is not None
-        table = table.reshape(count, count)
-        if block.table is not None:
-            table = np.where(block.table, -np.inf, table)
-        found = chain_likelihood(scores, block.ptr, block.labels, table, block.table is not None)
-        if found is None:
-            return self.add(total, super().chunk(block.numbers, w, seed))
-        block.rows.add_vjp(scores, total.gradient[unary.start : unary.stop])
-        total.gradient[pairs.start : pairs.stop] += pairs.energy.tables_vjp(found.pairs - block.seen)
-        return total._replace(value=total.value + found.value, wrong=total.wrong + found.wrong)
+        table = table.reshape(self.task.layout.unary[0].n_outputs, -1)
+        value, wrong, gradient = 0.0, 0.0, np.zeros(self.task.n_weights)
+        for block in blocks:
+            part = self._add(block, w, table, gradient)
+            if part is None:
+                seen = self._careful(block.run, w, seed)
+                gradient += seen.gradient
+                part = seen.value, seen.wrong
+            value, wrong = value + part[0], wrong + part[1]
+        return Sum(value, gradient, wrong, 0)
 
-    def _blocks(self, numbers: np.ndarray) -> list[_Block]:
-        key = (int(numbers[0]), int(numbers[-1]), len(numbers))
+    def every(self, numbers: np.ndarray) -> Any:
+        """Return some examples, as blocks."""
+        blocks = self._blocks(numbers)
+        return super().every(numbers) if blocks is None else (block.run.example for block in blocks)
+
+    def _add(self, block: _Block, w: np.ndarray, table: np.ndarray, gradient: np.ndarray) -> tuple[float, float] | None:
+        """Return value and wrong labels of a block, and add its gradient; None: potentials are too large for it."""
+        (unary,), (pairs,) = self.task.layout.unary, self.task.layout.factors
+        spare = self._take(len(block.rows))
+        scores = spare[: len(block.rows)]
+        bias = block.rows.scores(w[unary.start : unary.stop], scores)
+        if block.table is not None:
+            scores.reshape(-1)[block.forbidden] = -np.inf
+            table = np.where(block.table, -np.inf, table)
+        chains = block.ptr, block.longest, block.labels
+        found = chain_likelihood(scores, bias, *chains, table, block.table is not None)
+        if found is not None:
+            block.rows.add_vjp(scores, gradient[unary.start : unary.stop])
+            gradient[pairs.start : pairs.stop] += pairs.energy.tables_vjp(found.pairs - block.seen)
+        self.spare.append(spare)
+        return None if found is None else (found.value, found.wrong)
+
+    def _take(self, n_rows: int) -> np.ndarray:
+        """Return an array for scores that nobody uses."""
+        try:
+            spare = self.spare.pop()
+        except IndexError:
+            spare = None
+        if spare is None or len(spare) < n_rows:
+            return np.empty((max(n_rows, _POSITIONS), padded(self.task.layout.unary[0].n_outputs)))
+        return spare
+
+    def _blocks(self, numbers: np.ndarray) -> list[_Block] | None:
+        """Return the blocks of consecutive examples; None of others."""
+        key = kept_as(numbers)
         if key not in self.kept:
-            lengths = self.task.labelled[numbers]
-            cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _POSITIONS)) + 1
-            self.kept[key] = [self._block(part) for part in np.split(numbers, cuts)]
+            where = span(numbers)
+            if where is None:
+                return None
+            self.kept[key] = [self._block(*each) for each in _cuts(self.task.labelled, where[0], where[1] + 1)]
         return self.kept[key]
 
-    def _block(self, numbers: np.ndarray) -> _Block:
+    def _block(self, first: int, last: int) -> _Block:
         unary = self.task.layout.unary[0]
-        count, energy = unary.n_outputs, unary.energy
-        lengths, example = (
-            self.task.labelled[numbers],
-            merged([self.task.examples[number] for number in numbers], fold=False),
-        )
-        ptr, labels = np.append(0, np.cumsum(lengths)), _labels(example)
-        rows = CompactRows.of(_features(example), energy.ptr, energy.labels, count, padded(count))
+        count, example = unary.n_outputs, together(self.task.examples, first, last)
+        ptr, labels = np.append(0, np.cumsum(self.task.labelled[first:last])), _labels(example)
+        ptr.flags.writeable = False
+        rows = _prepared(unary, example)
+        assert rows is not None
         later = np.ones(len(labels), dtype=bool)
         later[ptr[:-1]] = False
         at = np.flatnonzero(later)
         seen = np.bincount(labels[at - 1] * count + labels[at], minlength=count * count).reshape(count, count)
+        run, longest = Run(example, tuple(range(first, last))), int(self.task.labelled[first:last].max())
         if example.forbidden is None:
-            return _Block(numbers, rows, ptr, labels, seen, np.empty(0, dtype=np.int64), None)
+            return _Block(run, rows, ptr, longest, labels, seen, None, None)
         position, label = np.divmod(example.forbidden.unary, count)
         table = example.forbidden.table.reshape(count, count)
-        return _Block(numbers, rows, ptr, labels, seen, position * padded(count) + label, table)
+        return _Block(run, rows, ptr, longest, labels, seen, position * padded(count) + label, table)
+
+
+def _cuts(lengths: np.ndarray, first: int, last: int) -> list[tuple[int, int]]:
+    """Cut chains first .. last - 1 into runs of about equal length."""
+    ends = np.cumsum(lengths[first:last])
+    parts = max(1, round(int(ends[-1]) / _POSITIONS))
+    at = np.flatnonzero(np.diff((ends - 1) * parts // int(ends[-1]))) + first + 1
+    edges = [first, *at.tolist(), last]
+    return list(itertools.pairwise(edges))
+
+
+def _prepared(block: Block, example: Example, count: int | None = None) -> PreparedRows | None:
+    """Return the rows of an example, or the first ones; None where the energy prepares none."""
+    rows = example.unary[0]
+    assert rows is not None
+    features = rows.features[:count]
+    found: PreparedRows | None = block.energy.prepared(features, block.n_outputs, block.intercept, padded(block.n_outputs))
+    return found
 
 
 def _tables(block: Block, w: np.ndarray) -> np.ndarray | None:
@@ -133,9 +182,3 @@ def _is_labelled(example: Example) -> bool:
 def _labels(example: Example) -> np.ndarray:
     assert example.target is not None
     return np.ascontiguousarray(example.target.labeling.labels, dtype=np.int64)
-
-
-def _features(example: Example) -> Any:
-    rows = example.unary[0]
-    assert rows is not None
-    return rows.features
