@@ -142,18 +142,24 @@ class _Trials:
 
     def trial(self, settings: Settings | None, start: list[np.ndarray]) -> _Trial:
         """Return what is learned from a start."""
-        return self.judged(settings, self.learn(settings, start))
+        return self.judged(settings, self.learn(settings, start), (1.0,))[1.0]
 
-    def judged(self, settings: Settings | None, weights: list[np.ndarray]) -> _Trial:
-        """Return weights with their held-out losses."""
-        losses, sizes = [], []
+    def judged(self, settings: Settings | None, weights: list[np.ndarray], scales: Sequence[float]) -> dict[float, _Trial]:
+        """Return, for each number, weights times that number with their held-out losses."""
+        losses: list[list[float]] = []
+        sizes = []
         for groups, w in zip(self._groups, weights, strict=True):
             for examples, labelled in groups:
                 problem = self.make(settings, examples, labelled)
                 problem.penalty = self._problem.penalty.times(0.0)
-                losses.append(float(problem.value_and_gradient(w, None, self.seed).value))
+                problem.distribute(None)  # a group is small: sending it to workers would take longer than its loss
+                losses.append([problem.value_and_gradient(scale * w, None, self.seed).value for scale in scales])
                 sizes.append(problem.size)
-        return _Trial(weights, np.array(losses), np.array(sizes) / sum(sizes))
+        shares, columns = np.array(sizes) / sum(sizes), np.array(losses).T
+        return {
+            scale: _Trial([scale * w for w in weights], column, shares)
+            for scale, column in zip(scales, columns, strict=True)
+        }
 
     def learn(self, settings: Settings | None, start: list[np.ndarray]) -> list[np.ndarray]:
         """Return weights learned on the training parts."""
@@ -192,7 +198,7 @@ def _ridge(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, d
 
 def _scale(trials: _Trials, settings: Settings | None, trial: _Trial) -> tuple[float, _Trial]:
     """Return what the weights are best multiplied by: 1 where nothing else is noticeably better."""
-    found = {scale: trials.judged(settings, [scale * w for w in trial.weights]) for scale in _SCALES}
+    found = trials.judged(settings, trial.weights, _SCALES)
     best = min(found, key=lambda scale: found[scale].loss)
     return (best, found[best]) if _worse(trial, found[best]) else (1.0, trial)
 

@@ -22,6 +22,12 @@ from backfield.training.execution import using  # noqa: E402
 from backfield.training.execution.cluster import open_cluster  # noqa: E402
 
 LEARNERS = {"lbfgs": "lbfgs(max_iter=6)", "sgd": "sgd(epochs=2, batch_size=5)"}
+SWEEPS = "tree_reweighted(n_iter=3)"
+
+
+def grid(**settings):
+    """A model without trials on held-out labels: those are hundreds of sums, which one test of its own sends to workers."""
+    return bf.GridCRF(inference=SWEEPS, **settings)
 
 
 def images(n=23, seed=0):
@@ -38,7 +44,7 @@ def packed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(packed):
     """Weights by threads on one machine."""
-    fits = {name: bf.GridCRF(learner=learner, n_jobs=2).fit(packed) for name, learner in LEARNERS.items()}
+    fits = {name: grid(learner=learner, n_jobs=2).fit(packed) for name, learner in LEARNERS.items()}
     return {name: crf.weights_.tobytes() for name, crf in fits.items()}
 
 
@@ -59,7 +65,7 @@ def two(one):
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_one_worker_gives_the_same_bytes(one, packed, expected, name):
-    assert bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=one).weights_.tobytes() == expected[name]
+    assert grid(learner=LEARNERS[name]).fit(packed, cluster=one).weights_.tobytes() == expected[name]
 
 
 def test_nobody_outside_can_reach_local_workers(one):
@@ -84,16 +90,23 @@ def _link(pid, fd):
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_two_workers_give_the_same_bytes(two, packed, expected, name):
-    assert bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=two).weights_.tobytes() == expected[name]
+    assert grid(learner=LEARNERS[name]).fit(packed, cluster=two).weights_.tobytes() == expected[name]
 
 
 def test_data_in_memory_and_chains(two, expected):
     X, Y = images()
-    assert bf.GridCRF(learner=LEARNERS["lbfgs"]).fit(X, Y, cluster=two).weights_.tobytes() == expected["lbfgs"]
+    assert grid(learner=LEARNERS["lbfgs"]).fit(X, Y, cluster=two).weights_.tobytes() == expected["lbfgs"]
     chains = [x.reshape(-1, 3)[: 5 + k % 3] for k, x in enumerate(X)]
     labels = [y.reshape(-1)[: len(x)] + 1 for x, y in zip(chains, Y, strict=True)]
     ours, theirs = (bf.ChainCRF(learner="lbfgs(max_iter=8)").fit(chains, labels, cluster=c) for c in (two, None))
     assert ours.weights_.tobytes() == theirs.weights_.tobytes()
+
+
+def test_held_out_labels_decide_the_same(two):
+    X, Y = images(6)
+    here, there = (bf.GridCRF(learner="lbfgs(max_iter=2)").fit(X, Y, cluster=c) for c in (None, two))
+    assert there.message_ == here.message_ and "held-out" in here.message_
+    assert there.weights_.tobytes() == here.weights_.tobytes()
 
 
 def test_bytes_of_an_iteration_do_not_depend_on_the_data(two):
@@ -101,7 +114,7 @@ def test_bytes_of_an_iteration_do_not_depend_on_the_data(two):
     for n in (16, 64):
         X, Y = images(n)
         with using(two):
-            problem = bf.GridCRF(start="zero").problem(X, Y)
+            problem = grid(start="zero").problem(X, Y)
             problem.shared.counts_bytes = True
             problem.value_and_gradient(np.zeros(problem.n_weights))
             sizes.append((problem.shared.last.bytes_out, problem.shared.last.bytes_back))
@@ -109,7 +122,7 @@ def test_bytes_of_an_iteration_do_not_depend_on_the_data(two):
 
 
 def test_predictions(two, packed):
-    crf = bf.GridCRF(learner="lbfgs(max_iter=3)").fit(packed, cluster=two.cluster)  # Dask's clusters will do, too
+    crf = grid(learner="lbfgs(max_iter=3)").fit(packed, cluster=two.cluster)  # Dask's clusters will do, too
     for mine, theirs in zip(crf.predict(packed, cluster=two), crf.predict(packed), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     X, _ = images()
@@ -133,8 +146,8 @@ def test_dense_fields(two):
 def test_command_line(two, tmp_path, packed, expected, capsys):
     address = two.scheduler.address
     model = tmp_path / "m.bf"
-    fit = ["fit", str(packed.folder), "--learner", LEARNERS["lbfgs"], "--quiet", "-o", str(model), "--cluster", address]
-    assert run(fit) == 0
+    fit = ["fit", str(packed.folder), "--inference", SWEEPS, "--learner", LEARNERS["lbfgs"], "-o", str(model)]
+    assert run([*fit, "--quiet", "--cluster", address]) == 0
     assert bf.load(model).weights_.tobytes() == expected["lbfgs"]
     assert run(["predict", str(model), str(packed.folder), "-o", str(tmp_path / "out"), "--cluster", address]) == 0
     assert len(list((tmp_path / "out").glob("*.png"))) == len(packed)
@@ -164,10 +177,10 @@ def others(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_learners_of_other_kinds_give_the_same_bytes(two, name, tmp_path):
     X, Y = others(name)
-    here = bf.GridCRF(n_jobs=2, **OTHERS[name]).fit(X, Y).weights_.tobytes()
-    assert bf.GridCRF(**OTHERS[name]).fit(X, Y, cluster=two).weights_.tobytes() == here
+    here = grid(n_jobs=2, **OTHERS[name]).fit(X, Y).weights_.tobytes()
+    assert grid(**OTHERS[name]).fit(X, Y, cluster=two).weights_.tobytes() == here
     packed = bf.write_shards(tmp_path / "p", X, Y, shard_bytes=10_000)
-    assert bf.GridCRF(**OTHERS[name]).fit(packed, cluster=two).weights_.tobytes() == here
+    assert grid(**OTHERS[name]).fit(packed, cluster=two).weights_.tobytes() == here
 
 
 DESCENT = {
@@ -221,7 +234,7 @@ def test_oracle_descent_with_validation_data(two, packed):
 @pytest.mark.parametrize("learner", ["frank_wolfe", "oracle_descent"])
 def test_these_survive_the_loss_of_a_worker(two, learner):
     X, Y = others("frank_wolfe")
-    make = (lambda: bf.GridCRF(**OTHERS["frank_wolfe"])) if learner == "frank_wolfe" else (lambda: descent("linear"))
+    make = (lambda: grid(**OTHERS["frank_wolfe"])) if learner == "frank_wolfe" else (lambda: descent("linear"))
     found = (lambda crf: crf.weights_.tobytes()) if learner == "frank_wolfe" else parameters
     here = found(make().fit(X, Y))
     killed = []
@@ -244,7 +257,7 @@ def test_a_damaged_shard_is_named_by_the_worker(two, tmp_path):
     file.write_bytes(content)
     seen = []
     with pytest.raises(bf.InputError, match=rf"{file.name} is damaged"):
-        bf.GridCRF(learner="sgd(epochs=1)", start="zero").fit(shards, cluster=two, callbacks=[lambda *row: seen.append(row)])
+        grid(learner="sgd(epochs=1)", start="zero").fit(shards, cluster=two, callbacks=[lambda *row: seen.append(row)])
     assert not seen
 
 
@@ -255,7 +268,7 @@ def test_other_versions_are_refused(two, packed):
         with pytest.raises(
             bf.InputError, match=rf"versions differ .* {worker}: backfield {bf.__version__} here, 0.0.1 there"
         ):
-            bf.GridCRF().fit(packed, cluster=two)
+            grid().fit(packed, cluster=two)
     finally:
         two.run(_pretend, bf.__version__, workers=[worker])
 
@@ -276,7 +289,7 @@ def test_a_worker_that_is_killed_changes_nothing(two, packed, expected, name):
             killed.append(victims[0])
             os.kill(victims[0], signal.SIGKILL)
 
-    crf = bf.GridCRF(learner=LEARNERS[name]).fit(packed, cluster=two, callbacks=[kill])
+    crf = grid(learner=LEARNERS[name]).fit(packed, cluster=two, callbacks=[kill])
     assert killed and crf.weights_.tobytes() == expected[name]
     two.wait_for_workers(2, timeout=120)
 
@@ -294,7 +307,7 @@ def test_a_cluster_without_workers_does_not_hang(packed, monkeypatch):
             cluster.sync(cluster._correct_state)
 
         with pytest.raises(bf.ClusterError, match="no workers"):
-            bf.GridCRF(learner=LEARNERS["lbfgs"], start="zero").fit(packed, cluster=cluster, callbacks=[leave])
+            grid(learner=LEARNERS["lbfgs"], start="zero").fit(packed, cluster=cluster, callbacks=[leave])
 
 
 @pytest.mark.parametrize(
@@ -349,7 +362,7 @@ def test_a_lost_scheduler_leaves_a_checkpoint(packed, expected, tmp_path, monkey
         if iteration == 2:
             processes[0].kill()
 
-    crf = bf.GridCRF(learner=LEARNERS["lbfgs"])
+    crf = grid(learner=LEARNERS["lbfgs"])
     try:
         with dask.config.set(config if security else {}):
             address = _address(tmp_path / "scheduler.json")
