@@ -192,6 +192,32 @@ def change_each(arcs, nodes, deltas, record, start, flow, out, ptr, index):
     return k
 
 
+@exact_kernel
+def change_each_afresh(arcs, nodes, deltas, cap, excess, start, flow, out, ptr, index):
+    """Cut with each change alone, each from no flow: what ``change_each`` is measured against.
+
+    ``cap`` and ``excess`` are the capacities without flow, and ``flow`` that of their own cut, as after the call.
+    """
+    base = flow.label.copy()
+    k, used = start, ptr[start]
+    while k < len(nodes):
+        flow.cap[:], flow.excess[:] = cap, excess
+        i, delta = nodes[k], deltas[k]
+        flow.excess[i] += np.sign(delta) * _dominating(arcs, i, flow) if np.isinf(delta) else delta
+        solve(arcs, flow)
+        where = np.flatnonzero(flow.label != base)
+        if used + len(where) > len(index):
+            break
+        out[k] = flow.label[i]
+        index[used : used + len(where)] = where
+        used += len(where)
+        ptr[k + 1] = used
+        k += 1
+    flow.cap[:], flow.excess[:] = cap, excess
+    solve(arcs, flow)
+    return k
+
+
 @exact_part
 def _easy(arcs, nodes, deltas, flow):
     """Return which changes fix a node and surely leave the sides of all others: on noise most of them.

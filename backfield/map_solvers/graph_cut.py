@@ -194,7 +194,7 @@ class CutProblem:
         index = self._variables(variables)
         delta = _numbers(deltas, index.shape, "deltas")
         self.resolve()
-        changes = self._change_each(index, delta, returns != "label")
+        changes = self._change_each(index, delta, returns != "label", afresh=False)
         if returns == "label":
             return changes.labels
         if returns == "count":
@@ -205,10 +205,13 @@ class CutProblem:
         labels[np.repeat(np.arange(len(index)), np.diff(changes.ptr)), changes.where] ^= 1
         return labels
 
-    def fix_each(self, variables: np.ndarray, labels: np.ndarray) -> Changes:
-        """Cut once with each variable alone fixed to its label, int64 each: ``solve_many`` without a look at its input."""
+    def fix_each(self, variables: np.ndarray, labels: np.ndarray, afresh: bool = False) -> Changes:
+        """Cut once with each variable alone fixed to its label, int64 each: ``solve_many`` without a look at its input.
+
+        ``afresh``: each from no flow, to measure what flows that are kept save.
+        """
         self.resolve()
-        return self._change_each(variables, np.where(labels == 1, np.inf, -np.inf), True)
+        return self._change_each(variables, np.where(labels == 1, np.inf, -np.inf), True, afresh)
 
     def min_marginals(self, variables: Any = None) -> np.ndarray:
         """Return the best value of theta·f with x_i = 0 and with x_i = 1 for each variable, (K, 2)."""
@@ -221,12 +224,19 @@ class CutProblem:
         out[np.arange(len(index)), 1 - self.labels[index]] -= price
         return out
 
-    def _change_each(self, index: np.ndarray, delta: np.ndarray, record: bool) -> Changes:
+    def _change_each(self, index: np.ndarray, delta: np.ndarray, record: bool, afresh: bool) -> Changes:
         labels, ptr = np.empty(len(index), dtype=np.int64), np.zeros(len(index) + 1, dtype=np.int64)
         nodes, differ = index + self._topo.offset, np.empty(4 * self.graph.n_variables * record, dtype=np.int32)
+        if afresh:
+            cap, excess = self._cap.copy(), self._terminal()
+            _bound(cap, excess)
         done = 0
         while done < len(index):
-            done = _max_flow.change_each(self._topo.arcs, nodes, delta, record, done, self._flow, labels, ptr, differ)
+            found = self._flow, labels, ptr, differ
+            if afresh:
+                done = _max_flow.change_each_afresh(self._topo.arcs, nodes, delta, cap, excess, done, *found)
+            else:
+                done = _max_flow.change_each(self._topo.arcs, nodes, delta, record, done, *found)
             if done < len(index):
                 differ = np.concatenate([differ, np.empty_like(differ)])
         return Changes(labels, ptr, differ[: ptr[-1]].astype(np.int64) - self._topo.offset)

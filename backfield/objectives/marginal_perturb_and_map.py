@@ -132,8 +132,8 @@ class MarginalPerturbAndMap(Objective, name="marginal_perturb_and_map"):
 
     def _forced(self, moved: Potentials, cut: CutProblem | None, best: np.ndarray, terms: Terms) -> Changes:
         """Return how the maximiser changes with one variable fixed to a label, for each term."""
-        if cut is not None and self.dynamic:
-            changes = cut.fix_each(terms.variables, terms.labels)
+        if cut is not None:
+            changes = cut.fix_each(terms.variables, terms.labels, afresh=not self.dynamic)
             return Changes(changes.ptr, changes.where, 1 - best[changes.where])
         if self.solver in ("auto", "viterbi"):
             found = fix_each(moved, best, terms.variables, terms.labels)

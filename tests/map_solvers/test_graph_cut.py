@@ -249,9 +249,12 @@ def test_fixed_variables_equal_fresh_cuts():
         problem = CutProblem(theta)
         np.testing.assert_array_equal(problem.solve_many(index, deltas, returns="labels"), expected)
         fixed = np.isinf(deltas)
-        changes = problem.fix_each(index[fixed], (deltas[fixed] > 0).astype(np.int64))
-        count = (np.array(expected)[fixed] != problem.labels).sum(axis=1)
-        np.testing.assert_array_equal(np.diff(changes.ptr), count)
+        for afresh in (True, False, True):  # the problem stays as it is
+            changes = problem.fix_each(index[fixed], (deltas[fixed] > 0).astype(np.int64), afresh)
+            labels = np.tile(problem.labels, (int(fixed.sum()), 1))
+            labels[np.repeat(np.arange(len(labels)), np.diff(changes.ptr)), changes.where] ^= 1
+            np.testing.assert_array_equal(labels, np.array(expected)[fixed].reshape(labels.shape))
+            np.testing.assert_array_equal(changes.labels, deltas[fixed] > 0)
 
 
 def test_many_changes_outgrow_the_first_buffer():
