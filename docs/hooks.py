@@ -253,9 +253,9 @@ def in_words(name: str) -> list[str]:
     if differences:
         lines += ['!!! note "How this differs from the paper"', "", *(f"    - {unmarked(note)}" for note in differences), ""]
     commits = read(name)["settings"].get("commits_of_cells")
-    if commits and len(commits) > 1:
+    if commits and (len(commits) > 1 or said.commits):
         listed = ", ".join(f"`{each[:8]}`" for each in commits)
-        lines += [f"The cells were computed with {len(commits)} commits: {listed}. {said.commits}".rstrip(), ""]
+        lines += [f"The cells were computed with {listed}. {said.commits}".rstrip(), ""]
     return lines
 
 
