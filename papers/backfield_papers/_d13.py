@@ -22,7 +22,7 @@ MARGINAL = {"univariate logistic": "univariate_logistic", "clique logistic": "cl
 LIKELIHOOD = "surrogate likelihood"
 #: Of every lbfgs of Tables 2 and 3 and Figure 7.
 PAIRS = "history=40"
-BEST, BEST_L2 = "ours, best", 1e-6
+BEST, ALONE, BEST_L2 = "ours, best", "its network alone", 1e-6
 #: Marginals that are kept for pictures are about as wide at the most.
 PICTURE = 120
 
@@ -117,6 +117,21 @@ def network_in_front(train: Images, n_labels: int, channels: tuple[int, ...], ep
     }
 
 
+def without_field(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the same settings for the network alone: no edges, no sweeps, all else as it was."""
+    return {**settings, "pairwise": "zero", "inference": "tree_reweighted(n_iter=0)"}
+
+
+def averaged(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means of cells of several splits and, of more than one, the standard errors of their errors."""
+    found: dict[str, Any] = {key: float(np.mean([cell[key] for cell in cells])) for key in ("seconds", "iterations")}
+    for key in ("train", "test"):
+        each = np.array([cell[key] for cell in cells])
+        found[key] = float(each.mean())
+        found[f"{key} spread"] = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else None
+    return found
+
+
 def packed(marginals: np.ndarray) -> dict[str, Any]:
     """Return marginals in 1/255ths as text, thinned to the size of a small picture."""
     marginals = np.asarray(marginals)
@@ -133,10 +148,11 @@ def unpacked(kept: dict[str, Any]) -> np.ndarray:
 
 
 def rows(head: dict[str, Any], paper: tuple[float | None, float | None], cell: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the two rows of a cell: train and test error beside the paper's."""
+    """Return the rows of a cell: train and test error beside the paper's, with standard errors where there are splits."""
     tail = {key: cell[key] for key in ("seconds", "iterations")}
+    spread = {what: {"standard error": cell[key]} if (key := f"{what} spread") in cell else {} for what in ("train", "test")}
     return [
-        {**head, "what": f"{what} error", "paper": value, "ours": cell[what], **tail}
+        {**head, "what": f"{what} error", "paper": value, "ours": cell[what], **spread[what], **tail}
         for what, value in zip(("train", "test"), paper, strict=True)
     ]
 
