@@ -70,8 +70,8 @@ class Linear(Energy, name="linear"):
         # Squares of single precision overflow, and its rounding leaves matrices that are not definite.
         features = features.astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):  # who uses the matrix looks whether it is finite
-            product = features.T @ features
-        gram = np.asarray(product.todense() if hasattr(product, "todense") else product)
+            squares = np.dot(features.T, features) if isinstance(features, np.ndarray) else (features.T @ features).todense()
+        gram = np.asarray(squares)
         if not intercept:
             return gram
         sums = np.asarray(features.sum(axis=0)).reshape(-1)

@@ -248,13 +248,14 @@ class LBFGSState:
             return metric(q)
         scaled = np.empty_like(q)
         alphas = []
-        for s, y, rho in reversed(self.pairs):
-            alphas.append(rho * dot(s, q))
-            q -= np.multiply(y, alphas[-1], out=scaled)
-        q = metric(q)
-        q *= self.scale
-        for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
-            q += np.multiply(s, alpha - rho * dot(y, q), out=scaled)
+        with np.errstate(over="ignore", invalid="ignore"):  # once: it takes longer than a product of short vectors
+            for s, y, rho in reversed(self.pairs):
+                alphas.append(rho * float(np.dot(s, q)))
+                q -= np.multiply(y, alphas[-1], out=scaled)
+            q = metric(q)
+            q *= self.scale
+            for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
+                q += np.multiply(s, alpha - rho * float(np.dot(y, q)), out=scaled)
         return q
 
     def _updated(self, s: np.ndarray, y: np.ndarray, history: int, metric: Metric) -> tuple[tuple[_Pair, ...], float]:
