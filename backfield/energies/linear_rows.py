@@ -8,7 +8,7 @@ the scores: there it is -inf, a label that cannot be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,22 +31,36 @@ class LinearRows:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def n_entries(self) -> int:
+        """Slopes and biases with their padding."""
+        return (self.features.shape[1] + 1) * self.width
+
+    def in_one_piece(self) -> LinearRows:
+        """Return the rows as kernels take them: contiguous, and writeable."""
+        return replace(self, features=np.require(self.features, np.float64, ["C", "W"]))
+
     def scores(self, w: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Write scores (N, width) without the bias, and return it."""
-        matrix = self._empty.copy()
-        self._own(matrix)[:] = w.reshape(-1, self.n_outputs)
+        matrix = self.matrix(w)
         np.dot(self.features, matrix[:-1], out=out)
         bias: np.ndarray = matrix[-1]
         return bias
+
+    def matrix(self, w: np.ndarray) -> np.ndarray:
+        """Return slopes and, as the last row, the bias (F + 1, width)."""
+        matrix = self._empty.copy()
+        self.own(matrix)[:] = w.reshape(-1, self.n_outputs)
+        return matrix
 
     def add_vjp(self, d_scores: np.ndarray, d_w: np.ndarray) -> None:
         """Add the adjoint of the weights, from that of the scores (N, width)."""
         d_matrix = np.empty_like(self._empty)
         np.dot(self.features.T, d_scores, out=d_matrix[:-1])
         np.dot(self._ones, d_scores, out=d_matrix[-1])
-        d_w += self._own(d_matrix).reshape(-1)
+        d_w += self.own(d_matrix).reshape(-1)
 
-    def _own(self, matrix: np.ndarray) -> np.ndarray:
+    def own(self, matrix: np.ndarray) -> np.ndarray:
         """Return the part of a matrix of slopes and bias that is weights."""
         return matrix[: self.features.shape[1] + self.intercept, : self.n_outputs]
 

@@ -6,6 +6,7 @@ import pytest
 import backfield as bf
 from backfield.data.sequences import Joined
 from backfield.training.evaluators import General, Tagger
+from backfield.training.evaluators.tagger import _Block, _LinearBlock
 
 LABELS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 
@@ -69,6 +70,35 @@ def test_dense_features_equal_the_general_evaluator(size, pairwise, intercept):
         a, b = fast.value_and_gradient(w, batch), general.value_and_gradient(w, batch)
         assert a.value == pytest.approx(b.value, rel=1e-11) and a.errors == b.errors
         np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-11 * max(1, size))
+
+
+@pytest.mark.parametrize("few", [0, 2**12])
+def test_many_dense_features_and_few_have_the_numbers_of_the_general_evaluator(monkeypatch, few):
+    monkeypatch.setattr("backfield.training.evaluators.tagger._FEW", few)
+    rng = np.random.default_rng(6)
+    X, Y = arrays(rng)
+    crf = bf.ChainCRF(l2=0.01, learner="lbfgs(max_iter=1)").fit(X, Y)
+    fast, general = crf.problem(X, Y), crf.problem(X, Y)
+    general.evaluator = General(general.task)
+    w = rng.normal(size=fast.n_weights)
+    a, b = fast.value_and_gradient(w), general.value_and_gradient(w)
+    kinds = {type(block) for blocks in fast.evaluator.kept.values() for block in blocks}
+    assert kinds == {_LinearBlock if few else _Block}
+    assert a.value == pytest.approx(b.value, rel=1e-13) and a.errors == b.errors
+    np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-13)
+
+
+def test_features_that_nobody_may_write_are_read():
+    rng = np.random.default_rng(7)
+    X, Y = arrays(rng, n=1)
+    X = [np.asfortranarray(X[0])]
+    X[0].flags.writeable = False
+    problem = bf.ChainCRF(n_labels=5, l2=0.01, learner="lbfgs(max_iter=1)").fit(X, Y).problem(X, Y)
+    assert type(problem.evaluator) is Tagger
+    w = rng.normal(size=problem.n_weights)
+    found = problem.value_and_gradient(w).gradient
+    general = General(problem.task).chunk(np.arange(1), w, 0).gradient / len(Y[0]) + 2 * 0.01 * w
+    np.testing.assert_allclose(found, general, atol=1e-13)
 
 
 def test_sequences_end_to_end_are_those_one_by_one(monkeypatch):

@@ -35,6 +35,7 @@ _FLOOR = 1e-100
 _TINY = 1e-300
 _LANES = 4
 _NONE = np.empty(0, dtype=np.int64)
+_NO_ROWS = np.empty((0, 0))
 
 
 def shared_chain_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
@@ -90,7 +91,8 @@ def tied_chains(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> tuple[
         scores[:, :n_labels] = unary
         bias = np.where(np.arange(scores.shape[1]) < n_labels, 0.0, -np.inf)
         exact, longest = table.astype(np.float64), int(np.diff(ptr).max())
-        summed, *_ = _run(scores, bias, ptr, longest, _NONE, exact, bool(exact.min(initial=0) == -np.inf), log_partition)
+        forbids = bool(exact.min(initial=0) == -np.inf)
+        summed, *_ = _run(scores, bias[None], _NO_ROWS, _NO_ROWS, ptr, longest, _NONE, exact, forbids, log_partition)
         mu[:], pairs[:] = scores[:, :n_labels], summed
     for b in np.flatnonzero(np.isnan(log_partition)):
         rows = slice(ptr[b], ptr[b + 1])
@@ -135,7 +137,29 @@ def chain_likelihood(
     forbids : bool
         Whether there are such labels or transitions.
     """
-    pairs, value, wrong, largest = _run(unary, bias, ptr, longest, labels, table, forbids, np.empty(len(ptr) - 1))
+    found = _run(unary, bias[None], _NO_ROWS, _NO_ROWS, ptr, longest, labels, table, forbids, np.empty(len(ptr) - 1))
+    return _likelihood(*found)
+
+
+def linear_chain_likelihood(
+    rows: np.ndarray,
+    weights: np.ndarray,
+    d_weights: np.ndarray,
+    ptr: np.ndarray,
+    longest: int,
+    labels: np.ndarray,
+    table: np.ndarray,
+) -> Likelihood | None:
+    """Return the likelihood of labels of chains whose log-potentials are rows (n, F) times weights, in one call.
+
+    ``weights`` are (F + 1, padded(L)): the last row is the bias, -inf for the padding. ``d_weights``, of their shape, become
+    the derivative. The others are those of :func:`chain_likelihood`; so is None.
+    """
+    unary = np.empty((longest, weights.shape[1]))
+    return _likelihood(*_run(unary, weights, d_weights, rows, ptr, longest, labels, table, False, np.empty(len(ptr) - 1)))
+
+
+def _likelihood(pairs: np.ndarray, value: float, wrong: int, largest: float) -> Likelihood | None:
     return Likelihood(value, pairs, wrong) if largest < LIMIT**2 and math.isfinite(value) else None
 
 
@@ -146,7 +170,9 @@ def padded(n_labels: int) -> int:
 
 def _run(
     unary: np.ndarray,
-    bias: np.ndarray,
+    weights: np.ndarray,
+    d_weights: np.ndarray,
+    rows: np.ndarray,
     ptr: np.ndarray,
     longest: int,
     labels: np.ndarray,
@@ -159,7 +185,9 @@ def _run(
     tables, column = np.empty((3, n_labels, width)), np.empty((longest, width))
     # Where transitions are forbidden, labels can fall behind by more in every step, and matter in the end.
     floor = _FLOOR if forbids else 0.0
-    found = _forward_backward(label_count(width), ptr, labels, table, bias, floor, unary, column, *tables, log_z)
+    found = _forward_backward(
+        label_count(width), ptr, labels, table, weights, floor, rows, unary, column, *tables, d_weights, log_z
+    )
     return tables[2, :, :n_labels], *found
 
 
@@ -203,13 +231,21 @@ def _consecutive(n: int, n_labels: int) -> Paths:
 
 
 @unrolled_kernel
-def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, forward, backward, pairs, log_z):
+def _forward_backward(
+    count, ptr, labels, table, weights, floor, rows, unary, column, forward, backward, pairs, d_weights, log_z
+):
     """Turn log-potentials into marginals in place, minus one at the labels, if there are any; sum up pairwise marginals.
 
+    The last row of ``weights`` is added to every row of ``unary``. With ``d_weights`` log-potentials are rows times weights
+    instead, in a ``unary`` that has room for one chain, and the adjoint of the weights is summed up.
     Return log Z - theta(y) summed over chains, wrong labels, and the largest square of a finite potential. Chains in which a
     possible label falls below ``floor``, or which have none, are left alone: their log Z is NaN.
     """
     n, n_labels, labelled = len(count), len(table), len(labels) > 0
+    n_features, own = len(weights) - 1, len(d_weights) > 0
+    for f in range(len(d_weights)):
+        for y in range(n):
+            d_weights[f, y] = 0.0
     value, wrong = 0.0, 0
     acc, held, largest = small_array(count, unary), small_array(count, unary), small_array(count, unary)
     for y in range(n):
@@ -227,10 +263,21 @@ def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, for
     for b in range(len(ptr) - 1):
         first, last = ptr[b], ptr[b + 1]
         log_partition, safe = 0.0, True
+        shift = first if own else 0
         for t in range(first, last):
-            a = unary[t]
+            a = unary[t - shift]
             for y in range(n):
-                a[y] += bias[y]
+                acc[y] = weights[n_features, y]
+            if own:
+                for f in range(n_features):
+                    feature = rows[t, f]
+                    for y in range(n):
+                        acc[y] += feature * weights[f, y]
+                for y in range(n):
+                    a[y] = acc[y]
+            else:
+                for y in range(n):
+                    a[y] += acc[y]
             if labelled:
                 value -= a[labels[t]]
             for y in range(n):
@@ -241,7 +288,7 @@ def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, for
             if t > first:
                 if labelled:
                     value -= table[labels[t - 1], labels[t]]
-                c, before = column[t - first], unary[t - 1]
+                c, before = column[t - first], unary[t - shift - 1]
                 for y in range(n):
                     held[y] = 0.0
                 for x in range(n_labels):
@@ -270,7 +317,7 @@ def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, for
         if not safe:
             continue
         for t in range(last - 1, first, -1):
-            c, a, before = column[t - first], unary[t], unary[t - 1]
+            c, a, before = column[t - first], unary[t - shift], unary[t - shift - 1]
             for y in range(n):
                 acc[y] = a[y] / (c[y] if c[y] > _TINY else _TINY)
             for y in range(n):
@@ -288,7 +335,7 @@ def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, for
             for x in range(n):
                 before[x] *= held[x]
         for t in range(first, last if labelled else first):
-            a, best = unary[t], 0
+            a, best = unary[t - shift], 0
             top = a[0]
             for y in range(1, n_labels):
                 top = a[y] if a[y] > top else top
@@ -296,6 +343,16 @@ def _forward_backward(count, ptr, labels, table, bias, floor, unary, column, for
                 best += 1
             wrong += best != labels[t]
             a[labels[t]] -= 1.0
+        for t in range(first, last if own else first):
+            a = unary[t - shift]
+            for y in range(n):
+                acc[y] = a[y]
+            for f in range(n_features):
+                feature, d_row = rows[t, f], d_weights[f]
+                for y in range(n):
+                    d_row[y] += feature * acc[y]
+            for y in range(n):
+                d_weights[n_features, y] += acc[y]
     for x in range(n_labels):
         for y in range(n):
             pairs[x, y] *= forward[x, y]

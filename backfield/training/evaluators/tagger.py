@@ -1,9 +1,10 @@
 """Taggers: the likelihood of labelled chains, on rows that a cache holds.
 
 The same numbers as the general evaluator, several times faster: chains are cut into blocks of a few thousand positions,
-whose rows are prepared once (``Energy.prepared``); scores, likelihood and gradient of a block are a few calls that do not
-hold the GIL, on arrays that are used again. Blocks in which potentials leave the range that these are safe for go to the
-general evaluator.
+whose rows are prepared once (``Energy.prepared``). Of a few dense features a block is one call of the kernel of chains,
+which multiplies features by weights itself; of others, scores, likelihood and gradient are a few calls, on arrays that are
+used again. None of them holds the GIL. Blocks in which potentials leave the range that these are safe for go to the general
+evaluator.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 
 from backfield.data.sequences import Joined
 from backfield.energies.base import PreparedRows
+from backfield.energies.linear_rows import LinearRows
 from backfield.inference.base import ExactInference
-from backfield.inference.exact.tied_chains import chain_likelihood, padded
+from backfield.inference.exact.tied_chains import Likelihood, chain_likelihood, linear_chain_likelihood, padded
 from backfield.objectives import SurrogateLikelihood
 from backfield.objectives.base import is_complete
 from backfield.training.evaluators.general import General, Sum, Task
@@ -27,19 +29,67 @@ from backfield.training.weights import Block
 
 #: Positions of a block: their scores fit in a cache.
 _POSITIONS = 4000
+#: Slopes and biases that fit in the first cache, beside the rows that they meet; of more, BLAS makes the faster product.
+_FEW = 2**12
 
 
-class _Block(NamedTuple):
-    """Some chains end to end."""
+class _Chains(NamedTuple):
+    """Some chains end to end: where each starts, and where the last ends; the longest; labels."""
 
-    run: Run
-    rows: PreparedRows
     ptr: np.ndarray
     longest: int
     labels: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some chains whose scores are written before the kernel reads them."""
+
+    run: Run
+    chains: _Chains
     seen: np.ndarray  # (L, L) how often labels follow each other
-    forbidden: np.ndarray | None  # flat entries of padded scores
-    table: np.ndarray | None  # (L, L) booleans: transitions that are forbidden
+    rows: PreparedRows
+    forbidden: np.ndarray | None = None  # flat entries of padded scores
+    table: np.ndarray | None = None  # (L, L) booleans: transitions that are forbidden
+
+    def add(self, w: np.ndarray, table: np.ndarray, d_w: np.ndarray, spare: list[np.ndarray]) -> Likelihood | None:
+        """Return the likelihood, and add its gradient; None: potentials are too large for it."""
+        room = _take(spare, len(self.rows), padded(len(table)))
+        scores = room[: len(self.rows)]
+        bias = self.rows.scores(w, scores)
+        if self.table is not None:
+            scores.reshape(-1)[self.forbidden] = -np.inf
+            table = np.where(self.table, -np.inf, table)
+        found = chain_likelihood(scores, bias, *self.chains, table, self.table is not None)
+        if found is not None:
+            self.rows.add_vjp(scores, d_w)
+        spare.append(room)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearBlock(_Block):
+    """Some chains whose scores the kernel makes, of a few dense features."""
+
+    rows: LinearRows
+
+    def add(self, w: np.ndarray, table: np.ndarray, d_w: np.ndarray, spare: list[np.ndarray]) -> Likelihood | None:
+        """Return the likelihood, and add its gradient; None: potentials are too large for it."""
+        weights = self.rows.matrix(w)
+        d_weights = np.empty_like(weights)
+        found = linear_chain_likelihood(self.rows.features, weights, d_weights, *self.chains, table)
+        if found is not None:
+            d_w += self.rows.own(d_weights).reshape(-1)
+        return found
+
+
+def _take(spare: list[np.ndarray], n_rows: int, width: int) -> np.ndarray:
+    """Return an array for scores that nobody uses."""
+    try:
+        room = spare.pop()
+    except IndexError:
+        room = None
+    return np.empty((max(n_rows, _POSITIONS), width)) if room is None or len(room) < n_rows else room
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,51 +122,26 @@ class Tagger(General):
         blocks = self._blocks(numbers)
         if blocks is None:
             return super().chunk(numbers, w, seed)
-        (pairs,) = self.task.layout.factors
+        (unary,), (pairs,) = self.task.layout.unary, self.task.layout.factors
         table = _tables(pairs, w)
         assert table is not None
-        table = table.reshape(self.task.layout.unary[0].n_outputs, -1)
+        table = table.reshape(unary.n_outputs, -1)
         value, wrong, gradient = 0.0, 0.0, np.zeros(self.task.n_weights)
+        own, d_own = w[unary.start : unary.stop], gradient[unary.start : unary.stop]
         for block in blocks:
-            part = self._add(block, w, table, gradient)
-            if part is None:
-                seen = self._careful(block.run, w, seed)
-                gradient += seen.gradient
-                part = seen.value, seen.wrong
-            value, wrong = value + part[0], wrong + part[1]
+            found: Likelihood | Sum | None = block.add(own, table, d_own, self.spare)
+            if isinstance(found, Likelihood):
+                gradient[pairs.start : pairs.stop] += pairs.energy.tables_vjp(found.pairs - block.seen)
+            else:
+                found = self._careful(block.run, w, seed)
+                gradient += found.gradient
+            value, wrong = value + found.value, wrong + found.wrong
         return Sum(value, gradient, wrong, 0)
 
     def every(self, numbers: np.ndarray) -> Any:
         """Return some examples, as blocks."""
         blocks = self._blocks(numbers)
         return super().every(numbers) if blocks is None else (block.run.example for block in blocks)
-
-    def _add(self, block: _Block, w: np.ndarray, table: np.ndarray, gradient: np.ndarray) -> tuple[float, float] | None:
-        """Return value and wrong labels of a block, and add its gradient; None: potentials are too large for it."""
-        (unary,), (pairs,) = self.task.layout.unary, self.task.layout.factors
-        spare = self._take(len(block.rows))
-        scores = spare[: len(block.rows)]
-        bias = block.rows.scores(w[unary.start : unary.stop], scores)
-        if block.table is not None:
-            scores.reshape(-1)[block.forbidden] = -np.inf
-            table = np.where(block.table, -np.inf, table)
-        chains = block.ptr, block.longest, block.labels
-        found = chain_likelihood(scores, bias, *chains, table, block.table is not None)
-        if found is not None:
-            block.rows.add_vjp(scores, gradient[unary.start : unary.stop])
-            gradient[pairs.start : pairs.stop] += pairs.energy.tables_vjp(found.pairs - block.seen)
-        self.spare.append(spare)
-        return None if found is None else (found.value, found.wrong)
-
-    def _take(self, n_rows: int) -> np.ndarray:
-        """Return an array for scores that nobody uses."""
-        try:
-            spare = self.spare.pop()
-        except IndexError:
-            spare = None
-        if spare is None or len(spare) < n_rows:
-            return np.empty((max(n_rows, _POSITIONS), padded(self.task.layout.unary[0].n_outputs)))
-        return spare
 
     def _blocks(self, numbers: np.ndarray) -> list[_Block] | None:
         """Return the blocks of consecutive examples; None of others."""
@@ -139,12 +164,15 @@ class Tagger(General):
         later[ptr[:-1]] = False
         at = np.flatnonzero(later)
         seen = np.bincount(labels[at - 1] * count + labels[at], minlength=count * count).reshape(count, count)
-        run, longest = Run(example, tuple(range(first, last))), int(self.task.labelled[first:last].max())
-        if example.forbidden is None:
-            return _Block(run, rows, ptr, longest, labels, seen, None, None)
-        position, label = np.divmod(example.forbidden.unary, count)
-        table = example.forbidden.table.reshape(count, count)
-        return _Block(run, rows, ptr, longest, labels, seen, position * padded(count) + label, table)
+        chains = _Chains(ptr, int(self.task.labelled[first:last].max()), labels)
+        known = Run(example, tuple(range(first, last))), chains, seen
+        if example.forbidden is not None:
+            position, label = np.divmod(example.forbidden.unary, count)
+            table = example.forbidden.table.reshape(count, count)
+            return _Block(*known, rows, position * padded(count) + label, table)
+        if isinstance(rows, LinearRows) and rows.n_entries <= _FEW:
+            return _LinearBlock(*known, rows.in_one_piece())
+        return _Block(*known, rows)
 
 
 def _cuts(lengths: np.ndarray, first: int, last: int) -> list[tuple[int, int]]:
