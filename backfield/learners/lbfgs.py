@@ -228,15 +228,18 @@ class LBFGSState:
 
     def after(self, trial: Trial, history: int, metric: Metric) -> LBFGSState:
         """Return the state after a step, with its pair."""
-        new = self.at(trial.w, trial.evaluation, iteration=self.iteration + 1, count=self.count + 1)
-        size = norm(new.gradient)
-        better = new.value < self.low or size < self.low_norm
-        pairs, scale = self._updated(new.w - self.w, new.gradient - self.gradient, history, metric)
-        return dataclasses.replace(
-            new,
+        value, gradient = float(trial.evaluation.value), np.asarray(trial.evaluation.gradient, dtype=np.float64)
+        size = norm(gradient)
+        better = value < self.low or size < self.low_norm
+        pairs, scale = self._updated(trial.w - self.w, gradient - self.gradient, history, metric)
+        return self.at(
+            trial.w,
+            trial.evaluation,
+            iteration=self.iteration + 1,
+            count=self.count + 1,
             pairs=pairs,
             scale=scale,
-            low=min(self.low, new.value),
+            low=min(self.low, value),
             low_norm=min(self.low_norm, size),
             stalled=0 if better else self.stalled + 1,
         )
@@ -248,14 +251,13 @@ class LBFGSState:
             return metric(q)
         scaled = np.empty_like(q)
         alphas = []
-        with np.errstate(over="ignore", invalid="ignore"):  # once: it takes longer than a product of short vectors
-            for s, y, rho in reversed(self.pairs):
-                alphas.append(rho * float(np.dot(s, q)))
-                q -= np.multiply(y, alphas[-1], out=scaled)
-            q = metric(q)
-            q *= self.scale
-            for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
-                q += np.multiply(s, alpha - rho * float(np.dot(y, q)), out=scaled)
+        for s, y, rho in reversed(self.pairs):
+            alphas.append(rho * dot(s, q))
+            q -= np.multiply(y, alphas[-1], out=scaled)
+        q = metric(q)
+        q *= self.scale
+        for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
+            q += np.multiply(s, alpha - rho * dot(y, q), out=scaled)
         return q
 
     def _updated(self, s: np.ndarray, y: np.ndarray, history: int, metric: Metric) -> tuple[tuple[_Pair, ...], float]:

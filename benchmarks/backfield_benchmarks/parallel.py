@@ -117,9 +117,10 @@ def held(name: str) -> float | None:
         process.stdin.flush()
         process.stdout.readline()  # compiled
         for options in ([], ["--gil"]):
-            spy = ["py-spy", "record", "--pid", str(process.pid), "--rate", "500", "--duration", "6", "--format", "raw"]
+            # Without a pause for each sample: after one, the interpreter's share is larger, as its caches are cold.
+            spy = ["py-spy", "record", "--nonblocking", "--pid", str(process.pid), "--rate", "500", "--duration", "6"]
             with tempfile.NamedTemporaryFile() as out:
-                subprocess.run([*spy, *options, "--output", out.name], check=True, capture_output=True)
+                subprocess.run([*spy, *options, "--format", "raw", "--output", out.name], check=True, capture_output=True)
                 counts.append(sum(int(line.split()[-1]) for line in Path(out.name).read_text().splitlines()))
         process.kill()
     return counts[1] / counts[0]

@@ -1,6 +1,7 @@
 """L-BFGS: optima, economy, restarts, schedules."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy.optimize import minimize, rosen, rosen_der
 
 from backfield.errors import InputError
 from backfield.learners import LBFGS
+from backfield.learners.base import dot
 from backfield.registry import get
 from tests.learners.problems import Function, Logistic, Softmax, quadratic, same_trace
 
@@ -281,3 +283,13 @@ def test_constraints_are_told():
 def test_stalls_do_not_hide_a_flat_valley():
     fit = LBFGS(gtol=1e-6).fit(Function(lambda w: (float(w[0] ** 4), 4 * w**3), 1), np.ones(1))
     assert fit.converged and abs(fit.w[0]) < 1e-2
+
+
+def test_products_of_vectors_have_the_bits_of_numpy_and_overflow_in_silence():
+    for n in (1, 7, 1000):
+        a, b = np.random.default_rng(n).normal(size=(2, n))
+        assert dot(a, b) == float(np.dot(a, b))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dot(np.full(9, 1e300), np.full(9, 1e300)) == np.inf
+        assert np.isnan(dot(np.array([np.inf]), np.zeros(1)))

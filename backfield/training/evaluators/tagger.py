@@ -163,9 +163,9 @@ class Tagger(General):
         later = np.ones(len(labels), dtype=bool)
         later[ptr[:-1]] = False
         at = np.flatnonzero(later)
-        seen = np.bincount(labels[at - 1] * count + labels[at], minlength=count * count).reshape(count, count)
+        seen = np.bincount(labels[at - 1] * count + labels[at], minlength=count * count).astype(np.float64)
         chains = _Chains(ptr, int(self.task.labelled[first:last].max()), labels)
-        known = Run(example, tuple(range(first, last))), chains, seen
+        known = Run(example, tuple(range(first, last))), chains, seen.reshape(count, count)
         if example.forbidden is not None:
             position, label = np.divmod(example.forbidden.unary, count)
             table = example.forbidden.table.reshape(count, count)
