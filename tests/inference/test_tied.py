@@ -7,7 +7,7 @@ import pytest
 
 from backfield import Graph, InputError, Potentials, Tied, batch, find_map
 from backfield.inference import Chain, Exact
-from backfield.inference.exact.tied_chains import tied_chains
+from backfield.inference.exact.tied_chains import chain_likelihood, linear_chain_likelihood, padded, tied_chains
 from backfield.map_solvers import Viterbi
 
 
@@ -119,3 +119,30 @@ def test_viterbi_writes_no_tables():
     theta = chains(np.random.default_rng(6))
     Viterbi().solve(theta)
     assert theta._tables is None
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 9])
+def test_rows_times_weights_in_the_kernel_have_the_likelihood_of_scores_and_its_gradient(n_labels):
+    rng, width = np.random.default_rng(n_labels), padded(n_labels)
+    ptr, rows = np.array([0, 1, 5, 12]), rng.normal(size=(12, 6))
+    ptr.flags.writeable = False
+    labels, table = rng.integers(0, n_labels, 12), rng.normal(size=(n_labels, n_labels))
+    weights = np.zeros((7, width))
+    weights[:, :n_labels], weights[-1, n_labels:] = rng.normal(size=(7, n_labels)), -np.inf
+
+    def likelihood(weights):
+        d_weights = np.empty_like(weights)
+        return linear_chain_likelihood(rows, weights, d_weights, ptr, 7, labels, table), d_weights
+
+    found, d_weights = likelihood(weights)
+    plain = chain_likelihood(rows @ weights[:-1], weights[-1], ptr, 7, labels, table, False)
+    assert found.value == pytest.approx(plain.value, rel=1e-13) and found.wrong == plain.wrong
+    np.testing.assert_allclose(found.pairs, plain.pairs, atol=1e-13)
+    assert not d_weights[:, n_labels:].any()
+    step = 1e-6
+    for place in [(0, 0), (3, n_labels - 1), (6, 1)]:
+        up, down = weights.copy(), weights.copy()
+        up[place] += step
+        down[place] -= step
+        slope = (likelihood(up)[0].value - likelihood(down)[0].value) / (2 * step)
+        assert d_weights[place] == pytest.approx(slope, abs=1e-7)

@@ -9,9 +9,10 @@ so no table per edge is ever written. Cost 3 L^2 multiply-adds per position; mem
 
     value = sum over chains of log Z - theta(y);    d_unary = mu - [y]
 
-in the same pass. Labels are padded to a multiple of four, and the kernel is compiled for each such number: a row of labels
-is a few vector registers. It computes in double precision; chains whose potentials leave the range that is safe in the
-probability domain go to kernels that any potentials are safe for.
+in the same pass; where unary = X W, of a few features, so is d_W = X' d_unary, chain by chain. Labels are padded to a
+multiple of four, and the kernel is compiled for each such number: a row of labels is a few vector registers. It computes in
+double precision; chains whose potentials leave the range that is safe in the probability domain go to kernels that any
+potentials are safe for.
 """
 
 from __future__ import annotations
