@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,8 @@ from backfield.objectives import Objective, Setting
 from backfield.training.evaluators import Evaluator, General, Independent, Tagger, Task
 from backfield.training.evaluators.general import second_order
 from backfield.training.examples import Example
-from backfield.training.execution import sum_over_chunks
 from backfield.training.execution.cluster import Cluster, Shared
-from backfield.training.execution.threads import N_CHUNKS, chunk_bounds, keep_freed_memory
+from backfield.training.execution.threads import N_CHUNKS, chunk_bounds, keep_freed_memory, sum_over_runs
 from backfield.training.fingerprint import example_digests, summary
 from backfield.training.margin import Plane, worst_height, worst_plane
 from backfield.training.protocols import Evaluation, Gram
@@ -141,7 +141,7 @@ class Problem:
         """Return the regularised mean loss per labelled variable, over all examples or a batch, and its gradient."""
         labelled = self.task.labelled if batch is None else self.task.labelled[batch]
         count = self.task.size(labelled)
-        total = self._fold(_chunk, self.evaluator.add, batch, w, seed)
+        total = self._fold(_chunks, self.evaluator.add, batch, w, seed)
         shrunk = self.penalty.r * w
         value = float(total.value / count) + _dot(w, shrunk)
         gradient = total.gradient / count
@@ -164,7 +164,7 @@ class Problem:
         if not all(block.energy.linear for block in self.task.layout.blocks):
             raise InputError("second derivatives need energies that are linear in the weights.")
         labelled = self.task.labelled if batch is None else self.task.labelled[batch]
-        total = self._fold(second_order, self.evaluator.add, batch, w, direction, seed)
+        total = self._fold(_second_order, self.evaluator.add, batch, w, direction, seed)
         gradient, product = np.split(total.gradient / self.task.size(labelled), 2)
         shrunk, ridge = self.penalty.r * w, self.penalty.r
         value = total.value / self.task.size(labelled) + _dot(w, shrunk)
@@ -243,8 +243,9 @@ class Problem:
     # ---- who computes the sums ----
 
     def _fold(self, function: Callable[..., Any], add: Callable[..., Any], batch: Any, *arguments: Any) -> Any:
-        """Return the tree sum of ``function(evaluator, numbers of a chunk, *arguments)`` over all examples or a batch.
+        """Return the tree sum of what ``function(evaluator, numbers of each of some chunks, *arguments)`` yields.
 
+        The sum is over all examples or a batch.
         Threads or workers compute the same bytes; these find both callables by name: they are those of a module.
         """
         n_chunks = self.evaluator.n_chunks(self.n_chunks, self.n_examples if batch is None else len(batch))
@@ -253,10 +254,10 @@ class Problem:
         keep_freed_memory(self.task.n_bytes)
         chosen = np.arange(self.n_examples) if batch is None else np.asarray(batch)
 
-        def evaluate(first: int, last: int) -> Any:
-            return function(self.evaluator, chosen[first:last], *arguments)
+        def evaluate(bounds: list[tuple[int, int]]) -> Any:
+            return function(self.evaluator, [chosen[first:last] for first, last in bounds], *arguments)
 
-        return sum_over_chunks(evaluate, len(chosen), self.n_jobs, add, n_chunks)
+        return sum_over_runs(evaluate, chunk_bounds(len(chosen), n_chunks), self.n_jobs, add)
 
     def distribute(self, cluster: Cluster | None) -> None:
         """Let the workers of a cluster compute sums over examples from now on; None: threads here."""
@@ -291,14 +292,31 @@ def n_labelled(example: Example) -> int:
     return 0 if example.target is None else example.target.n_labelled(example.graph)
 
 
-def _chunk(evaluator: Evaluator, numbers: np.ndarray, w: np.ndarray, seed: int) -> Any:
-    return evaluator.chunk(numbers, w, seed)
+def _chunks(evaluator: Evaluator, parts: Sequence[np.ndarray], w: np.ndarray, seed: int) -> Iterator[Any]:
+    return evaluator.chunks(parts, w, seed)
 
 
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """Return a function of a chunk as one of several."""
+
+    @functools.wraps(function)
+    def each(evaluator: Evaluator, parts: Sequence[np.ndarray], *arguments: Any) -> Iterator[Any]:
+        return (function(evaluator, numbers, *arguments) for numbers in parts)
+
+    return each
+
+
+@_one_by_one
+def _second_order(evaluator: Evaluator, numbers: np.ndarray, *arguments: Any) -> Any:
+    return second_order(evaluator, numbers, *arguments)
+
+
+@_one_by_one
 def _each(evaluator: Evaluator, numbers: np.ndarray, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     return [function(evaluator.task, int(number), *arguments) for number in numbers]
 
 
+@_one_by_one
 def _grams(evaluator: Evaluator, numbers: np.ndarray) -> list[np.ndarray | None]:
     """Return X'X of each block over some examples."""
     blocks = evaluator.task.layout.blocks
@@ -315,6 +333,7 @@ def _add_parts(a: list[Any], b: list[Any]) -> list[Any]:
         return [y if x is None else x if y is None else x + y for x, y in zip(a, b, strict=True)]
 
 
+@_one_by_one
 def _spreads(evaluator: Evaluator, numbers: np.ndarray) -> list[Spread | None]:
     """Return the spread of the features of each block over some examples, where weights are measured by it."""
     blocks = evaluator.task.layout.blocks

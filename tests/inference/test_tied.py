@@ -7,7 +7,7 @@ import pytest
 
 from backfield import Graph, InputError, Potentials, Tied, batch, find_map
 from backfield.inference import Chain, Exact
-from backfield.inference.exact.tied_chains import chain_likelihood, linear_chain_likelihood, padded, tied_chains
+from backfield.inference.exact.tied_chains import chain_likelihood, linear_chain_likelihoods, padded, tied_chains
 from backfield.map_solvers import Viterbi
 
 
@@ -131,8 +131,9 @@ def test_rows_times_weights_in_the_kernel_have_the_likelihood_of_scores_and_its_
     weights[:, :n_labels], weights[-1, n_labels:] = rng.normal(size=(7, n_labels)), -np.inf
 
     def likelihood(weights):
-        d_weights = np.empty_like(weights)
-        return linear_chain_likelihood(rows, weights, d_weights, ptr, 7, labels, table), d_weights
+        d_weights = np.empty((1, *weights.shape))
+        (found,) = linear_chain_likelihoods(rows, weights, d_weights, np.array([[0, 3]]), ptr, 7, labels, table)
+        return found, d_weights[0]
 
     found, d_weights = likelihood(weights)
     plain = chain_likelihood(rows @ weights[:-1], weights[-1], ptr, 7, labels, table, False)

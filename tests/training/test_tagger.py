@@ -88,6 +88,22 @@ def test_many_dense_features_and_few_have_the_numbers_of_the_general_evaluator(m
     np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-13)
 
 
+@pytest.mark.parametrize("together", [1, 3, 16])
+def test_chunks_of_one_call_have_the_bytes_of_each_alone(monkeypatch, together):
+    monkeypatch.setattr("backfield.training.evaluators.tagger._TOGETHER", together)
+    monkeypatch.setattr("backfield.training.evaluators.tagger._POSITIONS", 40)
+    rng = np.random.default_rng(8)
+    X, Y = arrays(rng, n=90)
+    crf = bf.ChainCRF(l2=0.01, learner="lbfgs(max_iter=1)").fit(X, Y)
+    evaluator, other = crf.problem(X, Y).evaluator, crf.problem(X, Y).evaluator
+    w = rng.normal(size=evaluator.task.n_weights)
+    w[0] = 1e3  # some blocks hold potentials that only logarithms are safe for
+    parts = [np.arange(0, 20), np.arange(20, 50), np.arange(60, 90), np.array([3, 1])]
+    several, alone = list(evaluator.chunks(parts, w, 0)), [other.chunk(each, w, 0) for each in parts]
+    for a, b in zip(several, alone, strict=True):
+        assert a.value == b.value and a.wrong == b.wrong and a.gradient.tobytes() == b.gradient.tobytes()
+
+
 def test_features_that_nobody_may_write_are_read():
     rng = np.random.default_rng(7)
     X, Y = arrays(rng, n=1)

@@ -36,7 +36,7 @@ _FLOOR = 1e-100
 _TINY = 1e-300
 _LANES = 4
 _NONE = np.empty(0, dtype=np.int64)
-_NO_ROWS = np.empty((0, 0))
+_NO_ROWS, _NO_SLOPES = np.empty((0, 0)), np.empty((0, 0, 0))
 
 
 def shared_chain_gradient(theta: Potentials) -> tuple[Any, Potentials] | None:
@@ -93,7 +93,8 @@ def tied_chains(unary: np.ndarray, ptr: np.ndarray, table: np.ndarray) -> tuple[
         bias = np.where(np.arange(scores.shape[1]) < n_labels, 0.0, -np.inf)
         exact, longest = table.astype(np.float64), int(np.diff(ptr).max())
         forbids = bool(exact.min(initial=0) == -np.inf)
-        summed, *_ = _run(scores, bias[None], _NO_ROWS, _NO_ROWS, ptr, longest, _NONE, exact, forbids, log_partition)
+        chains = _all(ptr), ptr, longest, _NONE
+        (summed,), _ = _run(scores, bias[None], _NO_ROWS, _NO_SLOPES, *chains, exact, forbids, log_partition)
         mu[:], pairs[:] = scores[:, :n_labels], summed
     for b in np.flatnonzero(np.isnan(log_partition)):
         rows = slice(ptr[b], ptr[b + 1])
@@ -138,30 +139,40 @@ def chain_likelihood(
     forbids : bool
         Whether there are such labels or transitions.
     """
-    found = _run(unary, bias[None], _NO_ROWS, _NO_ROWS, ptr, longest, labels, table, forbids, np.empty(len(ptr) - 1))
-    return _likelihood(*found)
+    found = _run(unary, bias[None], _NO_ROWS, _NO_SLOPES, _all(ptr), ptr, longest, labels, table, forbids)
+    return _likelihoods(*found)[0]
 
 
-def linear_chain_likelihood(
+def linear_chain_likelihoods(
     rows: np.ndarray,
     weights: np.ndarray,
     d_weights: np.ndarray,
+    cuts: np.ndarray,
     ptr: np.ndarray,
     longest: int,
     labels: np.ndarray,
     table: np.ndarray,
-) -> Likelihood | None:
-    """Return the likelihood of labels of chains whose log-potentials are rows (n, F) times weights, in one call.
+) -> list[Likelihood | None]:
+    """Return the likelihood of each part of chains whose log-potentials are rows (n, F) times weights, in one call.
 
-    ``weights`` are (F + 1, padded(L)): the last row is the bias, -inf for the padding. ``d_weights``, of their shape, become
-    the derivative. The others are those of :func:`chain_likelihood`; so is None.
+    Part k is the chains ``cuts[k, 0] .. cuts[k, 1] - 1``. ``weights`` are (F + 1, padded(L)): the last row is the bias, -inf
+    for the padding; ``d_weights[k]``, of that shape, becomes the derivative. The others are those of
+    :func:`chain_likelihood`.
     """
     unary = np.empty((longest, weights.shape[1]))
-    return _likelihood(*_run(unary, weights, d_weights, rows, ptr, longest, labels, table, False, np.empty(len(ptr) - 1)))
+    return _likelihoods(*_run(unary, weights, rows, d_weights, cuts, ptr, longest, labels, table, False))
 
 
-def _likelihood(pairs: np.ndarray, value: float, wrong: int, largest: float) -> Likelihood | None:
-    return Likelihood(value, pairs, wrong) if largest < LIMIT**2 and math.isfinite(value) else None
+def _likelihoods(pairs: np.ndarray, found: np.ndarray) -> list[Likelihood | None]:
+    return [
+        Likelihood(value, summed, int(wrong)) if largest < LIMIT**2 and math.isfinite(value) else None
+        for summed, (value, wrong, largest) in zip(pairs, found.tolist(), strict=True)
+    ]
+
+
+def _all(ptr: np.ndarray) -> np.ndarray:
+    """Return the cuts of one part."""
+    return np.array([[0, len(ptr) - 1]])
 
 
 def padded(n_labels: int) -> int:
@@ -172,24 +183,25 @@ def padded(n_labels: int) -> int:
 def _run(
     unary: np.ndarray,
     weights: np.ndarray,
-    d_weights: np.ndarray,
     rows: np.ndarray,
+    d_weights: np.ndarray,
+    cuts: np.ndarray,
     ptr: np.ndarray,
     longest: int,
     labels: np.ndarray,
     table: np.ndarray,
     forbids: bool,
-    log_z: np.ndarray,
-) -> tuple[np.ndarray, float, int, float]:
-    """Return what the kernel does, and the sum of all pairwise marginals before it."""
-    n_labels, width = len(table), unary.shape[1]
-    tables, column = np.empty((3, n_labels, width)), np.empty((longest, width))
+    log_z: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return, of each part, the sum of all pairwise marginals, and what else the kernel finds."""
+    n_labels, width, count = len(table), unary.shape[1], len(cuts)
+    tables, column, pairs = np.empty((2, n_labels, width)), np.empty((longest, width)), np.empty((count, n_labels, width))
+    log_z, found = np.empty(len(ptr) - 1) if log_z is None else log_z, np.empty((count, 3))
     # Where transitions are forbidden, labels can fall behind by more in every step, and matter in the end.
     floor = _FLOOR if forbids else 0.0
-    found = _forward_backward(
-        label_count(width), ptr, labels, table, weights, floor, rows, unary, column, *tables, d_weights, log_z
-    )
-    return tables[2, :, :n_labels], *found
+    chains = cuts, ptr, labels, table, weights, floor, rows
+    _forward_backward(label_count(width), *chains, unary, column, *tables, pairs, d_weights, log_z, found)
+    return pairs[:, :, :n_labels], found
 
 
 def _size(values: np.ndarray) -> float:
@@ -233,131 +245,136 @@ def _consecutive(n: int, n_labels: int) -> Paths:
 
 @unrolled_kernel
 def _forward_backward(
-    count, ptr, labels, table, weights, floor, rows, unary, column, forward, backward, pairs, d_weights, log_z
+    count, cuts, ptr, labels, table, weights, floor, rows, unary, column, forward, backward, pairs, d_weights, log_z, found
 ):
     """Turn log-potentials into marginals in place, minus one at the labels, if there are any; sum up pairwise marginals.
 
     The last row of ``weights`` is added to every row of ``unary``. With ``d_weights`` log-potentials are rows times weights
     instead, in a ``unary`` that has room for one chain, and the adjoint of the weights is summed up.
-    Return log Z - theta(y) summed over chains, wrong labels, and the largest square of a finite potential. Chains in which a
-    possible label falls below ``floor``, or which have none, are left alone: their log Z is NaN.
+    Sums are over each of the parts ``cuts[k, 0] .. cuts[k, 1] - 1`` of the chains. ``found`` are log Z - theta(y), wrong
+    labels, and the largest square of a finite potential. Chains in which a possible label falls below ``floor``, or which
+    have none, are left alone: their log Z is NaN.
     """
     n, n_labels, labelled = len(count), len(table), len(labels) > 0
     n_features, own = len(weights) - 1, len(d_weights) > 0
-    for f in range(len(d_weights)):
-        for y in range(n):
-            d_weights[f, y] = 0.0
-    value, wrong = 0.0, 0
     acc, held, largest = small_array(count, unary), small_array(count, unary), small_array(count, unary)
-    for y in range(n):
-        largest[y] = 0.0
+    steepest = 0.0
     for x in range(n_labels):
         for y in range(n):
-            forward[x, y], backward[x, y], pairs[x, y] = 1.0, 0.0, 0.0
+            forward[x, y], backward[x, y] = 1.0, 0.0
     for x in range(n_labels):
         for y in range(n_labels):
             entry = table[x, y]
-            square = entry * entry if entry > -np.inf else 0.0
-            largest[y] = square if square > largest[y] else largest[y]
+            steepest = max(steepest, entry * entry if entry > -np.inf else 0.0)
             forward[x, y] = np.exp(entry)
             backward[y, x] = forward[x, y]
-    for b in range(len(ptr) - 1):
-        first, last = ptr[b], ptr[b + 1]
-        log_partition, safe = 0.0, True
-        shift = first if own else 0
-        for t in range(first, last):
-            a = unary[t - shift]
+    for k in range(len(cuts)):
+        value, wrong, seen, d_own = 0.0, 0, pairs[k], d_weights[k]
+        for y in range(n):
+            largest[y] = steepest
+        for x in range(n_labels):
             for y in range(n):
-                acc[y] = weights[n_features, y]
-            if own:
-                for f in range(n_features):
-                    feature = rows[t, f]
+                seen[x, y] = 0.0
+        for f in range(n_features + 1 if own else 0):
+            for y in range(n):
+                d_own[f, y] = 0.0
+        for b in range(cuts[k, 0], cuts[k, 1]):
+            first, last = ptr[b], ptr[b + 1]
+            log_partition, safe = 0.0, True
+            shift = first if own else 0
+            for t in range(first, last):
+                a = unary[t - shift]
+                for y in range(n):
+                    acc[y] = weights[n_features, y]
+                if own:
+                    for f in range(n_features):
+                        feature = rows[t, f]
+                        for y in range(n):
+                            acc[y] += feature * weights[f, y]
                     for y in range(n):
-                        acc[y] += feature * weights[f, y]
-                for y in range(n):
-                    a[y] = acc[y]
-            else:
-                for y in range(n):
-                    a[y] += acc[y]
-            if labelled:
-                value -= a[labels[t]]
-            for y in range(n):
-                square = a[y] * a[y] if a[y] > -np.inf else 0.0
-                largest[y] = square if square > largest[y] else largest[y]
-            for y in range(n):
-                acc[y] = vector_exp(a[y]) if a[y] > -np.inf else 0.0
-            if t > first:
+                        a[y] = acc[y]
+                else:
+                    for y in range(n):
+                        a[y] += acc[y]
                 if labelled:
-                    value -= table[labels[t - 1], labels[t]]
-                c, before = column[t - first], unary[t - shift - 1]
+                    value -= a[labels[t]]
                 for y in range(n):
-                    held[y] = 0.0
+                    square = a[y] * a[y] if a[y] > -np.inf else 0.0
+                    largest[y] = square if square > largest[y] else largest[y]
+                for y in range(n):
+                    acc[y] = vector_exp(a[y]) if a[y] > -np.inf else 0.0
+                if t > first:
+                    if labelled:
+                        value -= table[labels[t - 1], labels[t]]
+                    c, before = column[t - first], unary[t - shift - 1]
+                    for y in range(n):
+                        held[y] = 0.0
+                    for x in range(n_labels):
+                        weight = before[x]
+                        for y in range(n):
+                            held[y] += weight * forward[x, y]
+                    for y in range(n):
+                        c[y] = held[y]
+                    for y in range(n):
+                        acc[y] *= held[y]
+                total = 0.0
+                for y in range(n):
+                    total += acc[y]
+                inverse = 1.0 / total
+                for y in range(n):
+                    a[y] = acc[y] * inverse
+                log_partition += np.log(total)
+                if floor > 0:
+                    for y in range(n_labels):
+                        safe = safe and not 0.0 < a[y] <= floor
+                safe = safe and total > 0.0
+                if not safe:
+                    break
+            log_z[b] = log_partition if safe else np.nan
+            value += log_z[b]
+            if not safe:
+                continue
+            for t in range(last - 1, first, -1):
+                c, a, before = column[t - first], unary[t - shift], unary[t - shift - 1]
+                for y in range(n):
+                    acc[y] = a[y] / (c[y] if c[y] > _TINY else _TINY)
+                for y in range(n):
+                    c[y] = acc[y]
                 for x in range(n_labels):
                     weight = before[x]
                     for y in range(n):
-                        held[y] += weight * forward[x, y]
-                for y in range(n):
-                    c[y] = held[y]
-                for y in range(n):
-                    acc[y] *= held[y]
-            total = 0.0
-            for y in range(n):
-                total += acc[y]
-            inverse = 1.0 / total
-            for y in range(n):
-                a[y] = acc[y] * inverse
-            log_partition += np.log(total)
-            if floor > 0:
-                for y in range(n_labels):
-                    safe = safe and not 0.0 < a[y] <= floor
-            safe = safe and total > 0.0
-            if not safe:
-                break
-        log_z[b] = log_partition if safe else np.nan
-        value += log_z[b]
-        if not safe:
-            continue
-        for t in range(last - 1, first, -1):
-            c, a, before = column[t - first], unary[t - shift], unary[t - shift - 1]
-            for y in range(n):
-                acc[y] = a[y] / (c[y] if c[y] > _TINY else _TINY)
-            for y in range(n):
-                c[y] = acc[y]
-            for x in range(n_labels):
-                weight = before[x]
-                for y in range(n):
-                    pairs[x, y] += weight * acc[y]
-            for x in range(n):
-                held[x] = 0.0
-            for y in range(n_labels):
-                weight = c[y]
+                        seen[x, y] += weight * acc[y]
                 for x in range(n):
-                    held[x] += weight * backward[y, x]
-            for x in range(n):
-                before[x] *= held[x]
-        for t in range(first, last if labelled else first):
-            a, best = unary[t - shift], 0
-            top = a[0]
-            for y in range(1, n_labels):
-                top = a[y] if a[y] > top else top
-            while a[best] < top:
-                best += 1
-            wrong += best != labels[t]
-            a[labels[t]] -= 1.0
-        for t in range(first, last if own else first):
-            a = unary[t - shift]
-            for y in range(n):
-                acc[y] = a[y]
-            for f in range(n_features):
-                feature, d_row = rows[t, f], d_weights[f]
+                    held[x] = 0.0
+                for y in range(n_labels):
+                    weight = c[y]
+                    for x in range(n):
+                        held[x] += weight * backward[y, x]
+                for x in range(n):
+                    before[x] *= held[x]
+            for t in range(first, last if labelled else first):
+                a, best = unary[t - shift], 0
+                top = a[0]
+                for y in range(1, n_labels):
+                    top = a[y] if a[y] > top else top
+                while a[best] < top:
+                    best += 1
+                wrong += best != labels[t]
+                a[labels[t]] -= 1.0
+            for t in range(first, last if own else first):
+                a = unary[t - shift]
                 for y in range(n):
-                    d_row[y] += feature * acc[y]
+                    acc[y] = a[y]
+                for f in range(n_features):
+                    feature, d_row = rows[t, f], d_own[f]
+                    for y in range(n):
+                        d_row[y] += feature * acc[y]
+                for y in range(n):
+                    d_own[n_features, y] += acc[y]
+        for x in range(n_labels):
             for y in range(n):
-                d_weights[n_features, y] += acc[y]
-    for x in range(n_labels):
+                seen[x, y] *= forward[x, y]
+        worst = 0.0
         for y in range(n):
-            pairs[x, y] *= forward[x, y]
-    worst = 0.0
-    for y in range(n):
-        worst = max(worst, largest[y])
-    return value, wrong, worst
+            worst = max(worst, largest[y])
+        found[k, 0], found[k, 1], found[k, 2] = value, wrong, worst

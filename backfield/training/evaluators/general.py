@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -130,6 +130,10 @@ class Evaluator:
             sweeps += part.sweeps * len(run.numbers)
             truncated += part.truncated
         return Sum(value, gradient, wrong, sweeps, truncated)
+
+    def chunks(self, parts: Sequence[np.ndarray], w: np.ndarray, seed: int) -> Iterator[Sum]:
+        """Yield the weighted sums over several chunks."""
+        return (self.chunk(numbers, w, seed) for numbers in parts)
 
     def labelled(self, numbers: np.ndarray) -> Iterable[Run]:
         """Return the runs of the labelled ones of some examples."""

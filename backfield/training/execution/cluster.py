@@ -199,12 +199,12 @@ class Shared:
 
     def sum(self, chosen: np.ndarray | None, *arguments: Any, n_chunks: int = N_CHUNKS) -> Any:
         """Return the tree sum over the chunks of all examples, or of the chosen ones."""
-        return self.fold(_chunk, self.add, chosen, *arguments, n_chunks=n_chunks)
+        return self.fold(_chunks, self.add, chosen, *arguments, n_chunks=n_chunks)
 
     def fold(
         self, function: Callable[..., Any], add: Callable[..., Any], chosen: Any, *arguments: Any, n_chunks: int = N_CHUNKS
     ) -> Any:
-        """Return the tree sum of ``function(object, numbers of a chunk, *arguments)``."""
+        """Return the tree sum of what ``function(object, numbers of each of some chunks, *arguments)`` yields."""
         start = time.perf_counter()
         tasks = self.tasks(chosen, n_chunks)
         with clear_errors(self.cluster):
@@ -248,8 +248,8 @@ class Shared:
         return {int(k): self._blocks[k] for k in np.unique(np.searchsorted(self._ends, numbers, side="right"))}
 
 
-def _chunk(thing: Summable, numbers: np.ndarray, *arguments: Any) -> Any:
-    return thing.chunk(numbers, *arguments)
+def _chunks(thing: Summable, parts: list[np.ndarray], *arguments: Any) -> Iterator[Any]:
+    return (thing.chunk(numbers, *arguments) for numbers in parts)
 
 
 def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | None, job: Any) -> Any:
@@ -259,8 +259,8 @@ def _partial(thing: Any, parts: list[tuple[int, Any]], blocks: dict[int, Any] | 
     if blocks is not None:
         thing = thing.with_blocks(blocks)
     with one_thread():
-        leaves = (Node(c, 0, function(thing, np.asarray(numbers), *arguments)) for c, numbers in parts)
-        nodes = join(leaves, add)
+        found = function(thing, [np.asarray(numbers) for _, numbers in parts], *arguments)
+        nodes = join((Node(c, 0, each) for (c, _), each in zip(parts, found, strict=True)), add)
     return nodes, time.perf_counter() - start
 
 

@@ -171,13 +171,29 @@ def sum_over_chunks(
     evaluate: Callable[[int, int], T], n: int, n_jobs: int, add: Callable[[T, T], T], n_chunks: int = N_CHUNKS
 ) -> T:
     """Return the tree sum of ``evaluate(first, last)`` over the chunks of ``range(n)``."""
-    bounds = chunk_bounds(n, n_chunks)
+    return sum_over_runs(lambda some: (evaluate(*each) for each in some), chunk_bounds(n, n_chunks), n_jobs, add)
+
+
+def sum_over_runs(
+    evaluate: Callable[[list[tuple[int, int]]], Iterable[T]],
+    bounds: list[tuple[int, int]],
+    n_jobs: int,
+    add: Callable[[T, T], T],
+) -> T:
+    """Return the tree sum over chunks of which ``evaluate`` yields several, in order: perhaps in one call."""
     with one_blas_thread():
-        if len(bounds) == 1:
-            return evaluate(*bounds[0])
-        if n_jobs <= 1:
-            return tree_sum((evaluate(first, last) for first, last in bounds), add)
+        if n_jobs <= 1 or len(bounds) == 1:
+            return tree_sum(evaluate(bounds), add)
         return _Shared(evaluate, bounds, add).run(n_jobs)
+
+
+def runs(count: int, n_jobs: int) -> Iterator[range]:
+    """Yield runs of chunks that threads take in turn: long ones first, for few calls, short ones last, so nobody waits."""
+    first = 0
+    while first < count:
+        last = first - (first - count) // (2 * n_jobs)
+        yield range(first, last)
+        first = last
 
 
 def map_in_order(function: Callable[[int], T], n: int, n_jobs: int) -> list[T]:
@@ -241,27 +257,33 @@ def tree_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
 
 
 class _Shared(Generic[T]):
-    """Chunks that several threads take in turn, the calling thread among them, and the tree of their sums.
+    """Chunks that several threads take in turn, some at a time, the calling thread among them, and the tree of their sums.
 
     A thread that has a sum adds its neighbour's in the tree, if that is there, and leaves it there otherwise: nobody waits
     for results, which would cost every chunk two switches of threads.
     """
 
-    def __init__(self, evaluate: Callable[[int, int], T], bounds: list[tuple[int, int]], add: Callable[[T, T], T]) -> None:
+    def __init__(
+        self,
+        evaluate: Callable[[list[tuple[int, int]]], Iterable[T]],
+        bounds: list[tuple[int, int]],
+        add: Callable[[T, T], T],
+    ) -> None:
         self.evaluate = evaluate
         self.bounds = bounds
         self.add = add
-        self.chunks = iter(range(len(bounds)))
+        self.runs: Iterator[range] = iter(())
+        self.ended = False
         self.lock = Lock()
         self.sums: dict[tuple[int, int], T] = {}  # (height, number) -> a sum that waits for its neighbour
 
     def run(self, n_jobs: int) -> T:
         """Return the sum of all chunks."""
+        self.runs = iter(list(runs(len(self.bounds), n_jobs)))
         others = [_pool(n_jobs).submit(self._work) for _ in range(min(n_jobs, len(self.bounds)) - 1)]
         try:
             self._work()
         finally:
-            self.chunks = iter(())  # after an error nothing goes on unseen
             started = [other for other in others if not other.cancel()]
             wait(started)
         for other in started:
@@ -271,10 +293,13 @@ class _Shared(Generic[T]):
 
     def _work(self) -> None:
         try:
-            while (chunk := next(self.chunks, None)) is not None:  # one step of the interpreter: no lock needed
-                self._climb(chunk, self.evaluate(*self.bounds[chunk]))
+            while (run := next(self.runs, None)) is not None:  # one step of the interpreter: no lock needed
+                for chunk, total in zip(run, self.evaluate(self.bounds[run.start : run.stop]), strict=True):
+                    self._climb(chunk, total)
+                    if self.ended:
+                        return
         except BaseException:
-            self.chunks = iter(())
+            self.ended, self.runs = True, iter(())  # after an error nothing goes on unseen
             raise
 
     def _climb(self, number: int, total: T) -> None:

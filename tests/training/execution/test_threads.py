@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from backfield.training.execution.threads import chunk_bounds, one_blas_thread, sum_over_chunks, tree_sum
+from backfield.training.execution.threads import chunk_bounds, one_blas_thread, runs, sum_over_chunks, tree_sum
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 13, 63, 64, 65, 200])
@@ -46,6 +46,13 @@ def test_an_error_ends_the_sum_and_leaves_the_threads_usable(n_jobs):
         sum_over_chunks(evaluate, 10_000, n_jobs, lambda a, b: a + b, 10_000)
     assert len(seen) < 10_000
     assert sum_over_chunks(lambda a, b: b - a, 100, n_jobs, lambda a, b: a + b) == 100
+
+
+@pytest.mark.parametrize(("count", "n_jobs"), [(1, 2), (8, 1), (8, 2), (64, 3)])
+def test_runs_are_all_chunks_once_and_end_with_short_ones(count, n_jobs):
+    found = list(runs(count, n_jobs))
+    assert [chunk for run in found for chunk in run] == list(range(count))
+    assert len(found[-1]) == 1 and [len(run) for run in found] == sorted(map(len, found), reverse=True)
 
 
 def test_a_sum_inside_a_sum():
