@@ -1,10 +1,10 @@
 """Taggers: the likelihood of labelled chains, on rows that a cache holds.
 
 The same numbers as the general evaluator, several times faster: chains are cut into blocks of a few thousand positions,
-whose rows are prepared once (``Energy.prepared``). Of a few dense features a block is one call of the kernel of chains,
-which multiplies features by weights itself; of others, scores, likelihood and gradient are a few calls, on arrays that are
-used again. None of them holds the GIL. Blocks in which potentials leave the range that these are safe for go to the general
-evaluator.
+whose rows are prepared once (``Energy.prepared``). Of a few dense features several chunks are one call of the kernel of
+chains, which multiplies features by weights itself; of others, scores, likelihood and gradient are a few calls, on arrays
+that are used again. None of them holds the GIL. Blocks in which potentials leave the range that these are safe for go to the
+general evaluator.
 """
 
 from __future__ import annotations
