@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("campaign", CAMPAIGNS, ids=lambda each: each.__name__)
 def test_no_findings(campaign, tmp_path):
     options = {"commands": ("fit", "predict", "evaluate", "infer")} if campaign is CommandLines else {}  # others take long
-    tally = run_campaign(campaign(**options), tmp_path, seed=1, seconds=5, most=12)
+    tally = run_campaign(campaign(**options), tmp_path, seed=1, seconds=5, most=6)
     assert not tally.findings, tally.findings[0]
     assert tally.counts.total() > 0
 

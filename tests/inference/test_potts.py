@@ -16,9 +16,12 @@ GRAPHS = {
     "five labels": Graph.grid(3, 3, labels=5),
 }
 SETTINGS = ({}, {"rho": 1.0}, {"damping": 0.3}, {"schedule": "flooding"}, {"rho": 0.7})
-#: Kernels are compiled for a label count, for settings and for a sign: five labels with the usual settings only.
+#: Kernels are compiled for a label count, for settings and for a sign: damping and flooding on the grid, and there with those
+#: of repulsion, whose branches hold those of attraction; five labels with the usual settings only.
 RUNS = [(name, sign, options) for name in GRAPHS for sign in (1.0, -1.0, 12.0, -12.0) for options in SETTINGS
-        if name != "five labels" or not options]  # fmt: skip
+        if {"grid": "rho" in options or not options or sign < 0,
+            "dense": "rho" in options or not options,
+            "five labels": not options and sign < 0}[name]]  # fmt: skip
 
 
 def potts_table(a, b, count):
