@@ -334,10 +334,9 @@ def difference(function, x, step=1e-6):
     return out.reshape(x.shape)
 
 
-@pytest.mark.parametrize("n_iter", [1, 3])
 @cases([SETTINGS[0], SETTINGS[1], SETTINGS[2], SETTINGS[5]], [1.0, 0.5, 0.7, "array"])
-def test_adjoints(name, family, wanted, kind, n_iter):
-    graph = GRAPHS[name]
+def test_adjoints(name, family, wanted, kind):
+    graph, n_iter = GRAPHS[name], 3
     rng = np.random.default_rng(2)
     theta = random_potentials(graph, rng)
     c, alpha = rng.normal(size=len(theta.vector())), 0.7

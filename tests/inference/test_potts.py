@@ -16,7 +16,7 @@ GRAPHS = {
     "five labels": Graph.grid(3, 3, labels=5),
 }
 SETTINGS = ({}, {"rho": 1.0}, {"damping": 0.3}, {"schedule": "flooding"}, {"rho": 0.7})
-#: Kernels are compiled for a label count, for settings and for a sign: damping and flooding on the grid, and there with those
+#: Kernels are compiled for a label count, for settings and for a sign: damping and flooding on the grid, there with those
 #: of repulsion, whose branches hold those of attraction; five labels with the usual settings only.
 RUNS = [(name, sign, options) for name in GRAPHS for sign in (1.0, -1.0, 12.0, -12.0) for options in SETTINGS
         if {"grid": "rho" in options or not options or sign < 0,

@@ -112,8 +112,8 @@ def _run(tmp_path: Path, dtype: str = "int64", code: str = _KERNEL, **environmen
 def test_several_processes_fill_one_cache_at_once(tmp_path):
     cache = tmp_path / "cache"
     for _ in range(2):
-        runs = [_run(tmp_path, dtype, NUMBA_CACHE_DIR=str(cache)) for dtype in ("int64", "int32", "int64", "int16")]
-        assert [run.communicate() for run in runs] == [("2\n", "")] * 4
+        runs = [_run(tmp_path, dtype, NUMBA_CACHE_DIR=str(cache)) for dtype in ("int64", "int32", "int64")]
+        assert [run.communicate() for run in runs] == [("2\n", "")] * 3
     assert list(cache.rglob("*.nbc"))
 
 
