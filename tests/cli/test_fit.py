@@ -305,12 +305,21 @@ def test_resuming_without_a_checkpoint_says_so_and_starts_anew(call, folder, tmp
     one_line(err, "there is no checkpoint", "m.bf.checkpoint; starting from the beginning.")
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["with a checkpoint", "without"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "own"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, True)],
+    ids=["SIGINT with a checkpoint", "SIGTERM without", "SIGHUP with a checkpoint"],
+)
 def test_signals_end_a_fit_cleanly_and_say_how_to_go_on(folder, tmp_path, number, own):
     file = tmp_path / "c" if own else tmp_path / "m.bf.checkpoint"
     command = [sys.executable, "-m", "backfield.cli", "fit", folder, "--learner", "sgd(epochs=1000000)", "--quiet"]
-    command += ["-o", tmp_path / "m.bf", *(["--checkpoint", file] if own else [])]
+    command += [
+        "--inference",
+        "tree_reweighted(n_iter=3)",
+        "-o",
+        tmp_path / "m.bf",
+        *(["--checkpoint", file] if own else []),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 120

@@ -82,7 +82,7 @@ def test_edge_features_are_cut_along():
     x = image((30, 41))
     across, down = image((30, 40), 2, 1), image((29, 41), 2, 2)
     small = bf.GridSample(x[:4, :5], across[:4, :4], down[:3, :5])
-    for n_labels in (2, 4):
+    for n_labels in (2, 3):
         crf = bf.GridCRF(inference="tree_reweighted(n_iter=2)", **LEARNING)
         crf.fit([small], [np.arange(20).reshape(4, 5) % n_labels])
         crf.weights_ = np.random.default_rng(1).normal(size=len(crf.weights_))
