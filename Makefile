@@ -16,7 +16,7 @@ demo: .venv/.core
 	$(BIN)/backfield demo --out demo
 
 test: .venv/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder  # tests/conftest.py says what comes first
 
 # The core tests on the lowest versions that pyproject.toml declares.
 LOWEST := .venv-lowest/$(SCRIPTS)/python

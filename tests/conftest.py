@@ -17,6 +17,32 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
+#: Files that take long come first: pytest-xdist hands out whole files, and one of these at the end would keep a worker alone.
+LONG = (
+    "tests/docs/test_tutorials.py",
+    "tests/training/execution/test_cluster.py",
+    "tests/inference/test_message_passing.py",
+    "tests/contracts/test_inference.py",
+    "tests/inference/test_smoothed_lp.py",
+    "tests/papers/test_experiments.py",
+    "tests/gradients/test_truncated.py",
+    "tests/inference/test_potts.py",
+    "tests/training/test_merging.py",
+    "tests/inference/test_message_range.py",
+    "tests/inference/test_mean_field.py",
+    "tests/fuzz/test_short.py",
+    "tests/estimators/test_tiles.py",
+    "tests/contracts/test_rooms.py",
+    "tests/kernels/test_gaussian.py",
+    "tests/training/execution/test_process_globals.py",
+    "tests/papers/test_d13.py",
+    "tests/papers/test_l13.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(LONG)))  # the others stay in their order
 
 
 def _shared_kernel_files() -> list[Path]:
