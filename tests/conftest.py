@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
-#: Files that take long come first: pytest-xdist hands out whole files, and one of these at the end would keep a worker alone.
+#: Files that take long come first: pytest-xdist hands out whole files, and one of them at the end keeps a worker alone.
 LONG = (
     "tests/docs/test_tutorials.py",
     "tests/training/execution/test_cluster.py",
