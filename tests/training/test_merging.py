@@ -252,7 +252,7 @@ def test_runs_are_of_bounded_size_and_kept_within_a_budget(monkeypatch):
 def test_the_same_bytes_for_any_number_of_threads(monkeypatch):
     monkeypatch.setattr(merging, "LEAST", 200)
     X, Y = graphs(np.random.default_rng(12), n=60)
-    settings = {"inference": INFERENCE, "learner": "lbfgs(max_iter=4)"}
+    settings = {"inference": INFERENCE, "dtype": "float64", "learner": "lbfgs(max_iter=4)"}
     one, three = (bf.GraphCRF(n_jobs=n, **settings).fit(X, Y).weights_ for n in (1, 3))
     assert one.tobytes() == three.tobytes()
 
