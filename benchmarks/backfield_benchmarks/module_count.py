@@ -10,6 +10,7 @@ above ``--limit``.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -26,13 +27,13 @@ ROOT = Path(bf.__file__).parent
 def modules_of(call: Any) -> Counter[str]:
     """Return how often functions of each module of backfield are called while ``call()`` runs."""
     found: Counter[str] = Counter()
+    inside = f"{ROOT}{os.sep}"  # a Path for every call of every library would take longer than the calls
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or frame.f_code.co_name == "<module>":
+        name = frame.f_code.co_filename
+        if event != "call" or not name.startswith(inside) or frame.f_code.co_name == "<module>" or _importing(frame):
             return
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT) and not _importing(frame):
-            found[".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")] += 1
+        found[".".join(Path(name).relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")] += 1
 
     sys.setprofile(profile)
     try:

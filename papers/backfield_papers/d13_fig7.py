@@ -32,7 +32,7 @@ SPACING = 1.2
 @experiment("d13-fig7", "Error against training time: truncated, perturbation, back-propagation")
 def run(context: Context) -> Outcome:
     """Train by every method and measure along the way."""
-    images, _, _ = backgrounds.load(context, 20 if context.quick else 200)
+    images, _, _ = backgrounds.load(context, 10 if context.quick else 200)
     order = np.random.default_rng(0).permutation(len(images.X))
     train, test = (images.part(part) for part in np.split(order, [2 * len(order) // 5]))
     truncated, thresholds = ((5,), (1e-2,)) if context.quick else (TRUNCATED, THRESHOLDS)
@@ -68,7 +68,7 @@ def _curve(inference: str, gradient: str, train: Images, test: Images, context: 
             kept.append((seconds, w.copy()))
         return seconds > BUDGET
 
-    max_iter = 10 if context.quick else 500
+    max_iter = 5 if context.quick else 500
     settings: dict[str, Any] = {
         "inference": inference,
         "gradient": gradient,

@@ -20,7 +20,7 @@ def run(context: Context) -> Outcome:
     """Fit weighted marginal perturb-and-MAP to few labels and look at test images."""
     data = regions.load(context)
     labelled = data.small[:10]
-    model = regions.fit(METHOD, 200 if context.quick else 2000, 1e-3, labelled, context.n_jobs)
+    model = regions.fit(METHOD, 50 if context.quick else 2000, 1e-3, labelled, context.n_jobs)
     samples = regions.samples_of(METHOD, data.test)
     labels, marginals = model.predict(samples), [p[:, 1] for p in model.predict_proba(samples)]
     truth = [horse.labels for horse in data.test]

@@ -39,7 +39,7 @@ LEAST = "10% of small"
 def run(context: Context) -> Outcome:
     """Train on the labelled images, then with boxes, then with unlabelled images, too."""
     data = regions.load(context)
-    steps = 200 if context.quick else 8000
+    steps = 50 if context.quick else 8000
     half = len(data.medium) // 2
     extra: dict[str, dict[str, Any]] = {
         "medium": {"boxed": data.medium[:half]},
@@ -64,7 +64,7 @@ def run(context: Context) -> Outcome:
 def run_reduced(context: Context) -> Outcome:
     """Train on a tenth of the labels, then with boxes or with unlabelled images."""
     data = regions.load(context)
-    steps, tenth, count = (100, 5, 2) if context.quick else (6000, len(data.small) // 10, 8)
+    steps, tenth, count = (25, 5, 2) if context.quick else (6000, len(data.small) // 10, 8)
     extra: dict[str, dict[str, Any]] = {
         "medium with boxes": {"boxed": data.medium},
         "medium without boxes": {"hidden": data.medium},

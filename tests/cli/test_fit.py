@@ -313,13 +313,8 @@ def test_resuming_without_a_checkpoint_says_so_and_starts_anew(call, folder, tmp
 def test_signals_end_a_fit_cleanly_and_say_how_to_go_on(folder, tmp_path, number, own):
     file = tmp_path / "c" if own else tmp_path / "m.bf.checkpoint"
     command = [sys.executable, "-m", "backfield.cli", "fit", folder, "--learner", "sgd(epochs=1000000)", "--quiet"]
-    command += [
-        "--inference",
-        "tree_reweighted(n_iter=3)",
-        "-o",
-        tmp_path / "m.bf",
-        *(["--checkpoint", file] if own else []),
-    ]
+    command += ["--inference", "tree_reweighted(n_iter=3)", "-o", tmp_path / "m.bf"]
+    command += ["--checkpoint", file] if own else []
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 120

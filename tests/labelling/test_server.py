@@ -185,7 +185,7 @@ def test_huge_bodies_are_refused(client, served):
     assert served.session.canvas(0).revision == 0
 
 
-def test_hundreds_of_random_requests_change_nothing(client, served):
+def test_a_thousand_random_requests_change_nothing(client, served):
     """Refused one and all, and the server lives."""
     rng = random.Random(0)
     paths = [
@@ -198,7 +198,7 @@ def test_hundreds_of_random_requests_change_nothing(client, served):
         "/api/images/x/redo",
     ]
     seeds = [json.dumps(GROUND), json.dumps({"name": "x"}), "[" * 5000, '{"points": [[1e999, 1]]}', "\x00\xff"]
-    for _ in range(300):
+    for _ in range(1000):
         text = list(rng.choice(seeds))
         for _ in range(rng.randint(1, 6)):
             text[rng.randrange(len(text))] = chr(rng.choice([0, 34, 44, 45, 57, 91, 123, 125, 233, 8364]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield_papers import Context, d13_fig7, reproduce
+from backfield_papers import Context, reproduce
 from backfield_papers import _d13 as d13
 from tests.datasets.real import real_data
 
@@ -45,9 +45,7 @@ def test_a_cell_can_start_from_the_weights_of_another():
         bf.GridCRF(start=np.zeros(3)).fit(images.X, images.y)
 
 
-def test_quick_figure_7(monkeypatch):
-    load = d13_fig7.backgrounds.load
-    monkeypatch.setattr(d13_fig7.backgrounds, "load", lambda context, count: load(context, min(count, 10)))
+def test_quick_figure_7():
     found, _ = reproduce("d13-fig7", Context(real_data("stanford_background"), quick=True))
     final = {row["method"]: row for row in found["rows"] if row["what"] == "final test error"}
     assert len(final) == 3
