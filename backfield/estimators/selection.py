@@ -3,12 +3,11 @@
 A fifth of the examples is held out (of fewer than five examples, a fifth of the labels of each); where labels are few, each
 fifth in turn. The model is learned on the rest with 5 sweeps of inference, then, from the weights before, with 10 and 20;
 the fewest whose held-out loss is within half a per cent of the best are taken. Where there are few labels for each weight,
-3, 10 and 30 times the ridge of the features of variables are tried as long as each is better by a per cent than the one
-before; edges, which have few weights, keep theirs. Then all weights together are made smaller where that is noticeably
-better: a field that has learned from few images is too sure of itself, and one number sets that right. Where the model
-without edges, made smaller as well, is noticeably better, group by group of held-out labels, edges are left out. The final
-fit sees all examples and starts from what was found. Large data are decided by a part of them. All is a function of data,
-settings and seed, not of threads.
+three times the ridge of the features of variables is taken where it is better by a per cent; edges, which have few weights,
+keep theirs. Then all weights together are made smaller where that is noticeably better: a field that has learned from few
+images is too sure of itself, and one number sets that right. Where the model without edges, made smaller as well, is
+noticeably better, group by group of held-out labels, edges are left out. The final fit sees all examples and starts from
+what was found. Large data are decided by a part of them. All is a function of data, settings and seed, not of threads.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _FOLDS = 5
 _ENOUGH, _FEW = 100_000, 1_000
 #: Held-out losses that differ by less than this share are the same.
 _SAME_SWEEPS, _SAME = 0.005, 0.01
-#: How many times the ridge is tried, one after the other, where there are fewer labels than this for each weight.
-_RIDGES, _PLENTY = (3.0, 10.0, 30.0), 50
+#: How many times the ridge is tried, where there are fewer labels than this for each weight.
+_STRONGER, _PLENTY = 3.0, 50
 #: Groups of held-out labels whose losses are compared one by one: labels of one example are not independent.
 _GROUPS = 16
 #: What all weights may be multiplied by.
@@ -185,14 +184,10 @@ def _sweeps(
 
 def _ridge(trials: _Trials, settings: Settings, plain: _Trial) -> tuple[float, dict[float, _Trial]]:
     """Return how many times the ridge is best, and what was tried."""
-    best, found = 1.0, {1.0: plain}
-    for factor in _RIDGES:
-        trials.ridge = factor
-        found[factor] = trials.trial(settings, found[best].weights)
-        if found[factor].loss >= found[best].loss - _SAME * abs(found[best].loss):
-            break
-        best = factor
-    return best, found
+    trials.ridge = _STRONGER
+    trial = trials.trial(settings, plain.weights)
+    better = trial.loss < plain.loss - _SAME * abs(plain.loss)
+    return _STRONGER if better else 1.0, {1.0: plain, _STRONGER: trial}
 
 
 def _scale(trials: _Trials, settings: Settings | None, trial: _Trial) -> tuple[float, _Trial]:
