@@ -1,9 +1,22 @@
 """Results of a study, cell by cell: each is saved when it is done, and a study that is started again goes on."""
 
 import json
+import subprocess
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs/results/studies"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs/results/studies"
+
+
+def commit_of_sources():
+    """Return the last commit that changed the library or the benchmarks, with a mark if they differ from it."""
+
+    def git(*arguments):
+        sources = ("--", "backfield", "benchmarks")
+        return subprocess.run(["git", "-C", ROOT, *arguments, *sources], capture_output=True, text=True, check=True).stdout
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("log", "-1", "--format=%h").strip() + " with changes" * bool(changed)
 
 
 class Cells:
