@@ -208,7 +208,8 @@ def _draw(path: Path, rows: list[dict[str, Any]], order: list[str]) -> None:
         for who, shift, colour in (("paper", -0.2, "0.7"), ("ours", 0.2, "C0")):
             axis.bar(at + shift, [row[who] for row in some], 0.38, label=who, color=colour)
         axis.set_xticks(at, [name.replace(" ", "\n", 1) for name in order], fontsize=7)
-        axis.set(title=method, ylim=(0, top))
+        axis.set_title(method.replace(", ", "\n"), fontsize=9)
+        axis.set(ylim=(0, top))
     axes[0, 0].set_ylabel("weighted Hamming loss in %")
     made.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     save(made, path)
