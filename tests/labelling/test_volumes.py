@@ -25,7 +25,7 @@ from tests.labelling.conftest import (
     write_folder,
     write_volumes,
 )
-from tests.labelling.test_server import httpx, layers, planes, wait_for_export
+from tests.labelling.test_server import httpx, new_layers, planes, wait_for_export
 
 tifffile = pytest.importorskip("tifffile", reason="needs the extra volumes")
 nibabel = pytest.importorskip("nibabel", reason="needs the extra volumes")
@@ -221,7 +221,7 @@ def test_layers_of_a_slice_and_an_export_that_predict_repeats(client, served, tm
     assert client.get("/api/images/4/pixels").headers["content-type"] == "image/png"
     for image, stroke in ((4, GROUND), (4, DISC), (13, DISC)):
         planes(client.post(f"/api/images/{image}/strokes", json=stroke))
-    _, parts = layers(client, 5, seen=0)  # a slice that nobody has painted
+    _, parts = new_layers(client, 5, seen=0)  # a slice that nobody has painted
     assert parts.shape == (5, *SHAPE) and (parts[0] == ball(0)[1][5]).mean() > 0.9
     assert 0 <= client.get("/api/images/5/next").json()["image"] < 18
     for _ in range(2):  # a second export takes the place of the first
