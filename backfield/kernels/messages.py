@@ -14,7 +14,8 @@ from backfield.kernels.vector_math import vector_exp, vector_log
 @inlined
 def combine(count, links, i, uniform, powers, psi_u, m, p):
     """Write psi_i times the messages that variable i has got, each to its power, to p."""
-    # ``uniform`` is None or a number for the compiler: a branch here made messages of 5 and 8 labels 1.1 to 1.6 times slower.
+    # ``uniform`` is None or a number for the compiler: a branch here makes messages of 5 and 8 labels 1.1 to 1.6 times
+    # slower.
     L = len(count)
     one = m.dtype.type(1)
     for a in range(L):
