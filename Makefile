@@ -10,13 +10,19 @@ EXTRAS ?= vision,volumes,plots,boost,dask,label,test,lint,docs
 # numba's caches outlive a checkout but never a change of the sources.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba_cache
 
-.PHONY: demo test test-lowest lint bench defaults-study docs changelog fuzz torch clean
+.PHONY: demo test test-all test-lowest lint bench defaults-study docs changelog fuzz torch clean
 
 demo: .venv/.core
 	$(BIN)/backfield demo --out demo
 
+# The library's own tests; test-all adds pages, experiments, campaigns, browsers and clusters. tests/conftest.py says which
+# are which, and what comes first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 test: .venv/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder  # tests/conftest.py says what comes first
+	$(PYTEST) -m "not end_to_end"
+
+test-all: .venv/.installed
+	$(PYTEST)
 
 # The core tests on the lowest versions that pyproject.toml declares.
 LOWEST := .venv-lowest/$(SCRIPTS)/python
@@ -48,7 +54,7 @@ changelog: .venv/.installed
 	$(BIN)/towncrier build --yes
 
 # The demo needs the core and plots; tests and linters need the rest. PyTorch is an extra that nobody has to install: its
-# tests run where it is. `make torch` before `make test` brings it; on Linux, the CPU build comes with
+# tests run where it is. `make torch` before them brings it; on Linux, the CPU build comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu, as in the workflow, and several GB of CUDA without.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 

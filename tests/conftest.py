@@ -38,11 +38,28 @@ LONG = (
     "tests/papers/test_d13.py",
     "tests/papers/test_l13.py",
 )
+#: What runs a whole page, experiment or campaign, a browser, or processes beside this one: ``make test`` leaves these to
+#: ``make test-all``, which CI runs.
+END_TO_END = (
+    "tests/benchmarks/",
+    "tests/docs/",
+    "tests/estimators/test_shards.py",
+    "tests/fuzz/",
+    "tests/labelling/",
+    "tests/papers/",
+    "tests/plugins/",
+    "tests/test_wheel.py",
+    "tests/training/execution/test_cluster.py",
+    "tests/training/execution/test_process_globals.py",
+)
 
 
 def pytest_collection_modifyitems(items):
     place = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(LONG)))  # the others stay in their order
+    for item in items:
+        if item.nodeid.startswith(END_TO_END):
+            item.add_marker(pytest.mark.end_to_end)
 
 
 def _shared_kernel_files() -> list[Path]:
