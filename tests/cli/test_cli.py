@@ -1,4 +1,4 @@
-import importlib.util
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -150,7 +150,7 @@ def test_list(call):
 
 
 def test_help_is_plain_and_flags_have_no_type(call):
-    with_benchmarks = [["bench", "-h"]] if importlib.util.find_spec("backfield_benchmarks") else []
+    with_benchmarks = [["bench", "-h"]] if list(importlib.metadata.distributions(name="backfield-benchmarks")) else []
     for arguments in (["-h"], ["predict", "-h"], *with_benchmarks, ["infer", "--help"]):
         code, out, _ = call(*arguments)
         assert code == 0
