@@ -165,8 +165,8 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
             )
         if self.choice == "greedy":
             raise InputError(
-                "choice='greedy' of smoothed_lp ranks messages to variables alone, and factors of this graph contain others; use "
-                "choice='cyclic' or 'random', or regions='variables'."
+                "choice='greedy' of smoothed_lp ranks messages to variables only, and factors of this graph contain "
+                "others; use choice='cyclic' or 'random', or regions='variables'."
             )
         # Single precision has no digits to spare for theta / eps.
         return NestedEngine(theta.astype(np.float64) if theta.dtype == np.float32 else theta, self.eps, stars, nested)
