@@ -372,9 +372,8 @@ def test_lattice_touches_no_scopes():
 def test_observed(name):
     """Given labels are -inf elsewhere: at convergence the numbers of an engine that sees them so, and of large numbers."""
     theta = random_potentials(GRAPHS[name], np.random.default_rng(7))
-    for observed in ([1, -1, -1], [-1, 1, 0]):
-        known = np.full(theta.graph.n_variables, -1)
-        known[[0, 1, 3 % len(known)][: len(observed)]] = observed
+    for observed in ([1, -1, -1, -1, -1], [-1, 1, -1, -1, 0], [0, -1, -1, 1, -1]):
+        known = np.array(observed[: theta.graph.n_variables])
         allowed = [(np.arange(count) == label) | (label < 0) for label, count in zip(known, theta.graph.labels, strict=True)]
         rows = [np.where(keep, row, -np.inf) for keep, row in zip(allowed, theta.unary, strict=True)]
         forbidden = bf.Potentials(theta.graph, rows, tables(theta)[theta.graph.n_variables :])
