@@ -18,7 +18,6 @@ from backfield.graph import Graph, Potentials
 from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import factor_entries, one_hot
 from backfield.inference.conditioned import infer_given
-from backfield.inference.smoothed_lp.engine import biases
 from backfield.inference.smoothed_lp.method import SmoothedLP
 from backfield.learners._checkpoint import check_state
 from backfield.learners.base import dot
@@ -50,6 +49,7 @@ class Plan(NamedTuple):
     terms: tuple[Term, ...]
     eps: float
     sweeps: int
+    regions: str
     max_dense: float  # bytes that the sparse features of all chunks may take as an array
 
 
@@ -173,7 +173,7 @@ class Chunk:
         examples = [task.examples[number] for number in numbers]
         share = len(numbers) / len(task.labelled)
         self.plan = plan
-        self.method = SmoothedLP(n_iter=plan.sweeps, eps=plan.eps)
+        self.method = SmoothedLP(n_iter=plan.sweeps, eps=plan.eps, regions=plan.regions)
         self.terms = [_Rows(term, examples, plan.max_dense, share) for term in plan.terms]
         self.fixed = [_fixed(example) for example in examples]
 
@@ -189,7 +189,7 @@ class Chunk:
         """Start from f = 0, or from what was kept of each example."""
         memories = []
         for k, fixed in enumerate(self.fixed):
-            zero = np.zeros(int(fixed.graph.layout.msg_ptr[-1]))
+            zero = np.zeros(self.method.n_messages(fixed.graph))
             memory = Memory(zero, zero, np.zeros(len(fixed.target)), None)
             if kept is not None:
                 _check_kept(kept[k], len(zero), len(fixed.target), hidden=fixed.evidence is not None)
@@ -253,7 +253,7 @@ class Chunk:
         if not own:
             return {}
         each = zip(self.fixed, memories, strict=True)
-        given = [biases(fixed.graph, memory.messages, self.plan.eps, fixed.delta) for fixed, memory in each]
+        given = [self.method.biases(fixed.graph, memory.messages, fixed.delta) for fixed, memory in each]
         out = {}
         for t in own:
             bias = self.terms[t].gather(self.plan.terms[t].n_classes, lambda k: _flat(given[k], kind))

@@ -27,6 +27,7 @@ import numpy as np
 
 from backfield.energies.oracle_backed import OracleEnergy, dense
 from backfield.errors import InputError
+from backfield.inference.smoothed_lp.method import REGIONS
 from backfield.learners._checkpoint import check_state
 from backfield.learners._oracle_chunk import KINDS, Chunk, Gathered, Gradient, Plan, Size, Step, Tally, Term
 from backfield.learners.base import Ending, Learner, Restored, Run, number, whole
@@ -58,6 +59,8 @@ class OracleDescent(Learner, name="oracle_descent"):
         Stop when a round whose fits were all taken lowers the value by less than this share.
     patience : int
         Rounds without a new lowest validation value after which the fit stops.
+    regions : {"variables", "nested"}
+        As of ``smoothed_lp``; predict with the same.
     """
 
     n_rounds: int = 100
@@ -65,6 +68,7 @@ class OracleDescent(Learner, name="oracle_descent"):
     eps: float = 0.1
     tol: float = 1e-4
     patience: int = 5
+    regions: str = "variables"
 
     requires: ClassVar[tuple[type, ...]] = (HasExamples,)
     own_start: ClassVar[bool] = True  # functions start at zero
@@ -75,6 +79,8 @@ class OracleDescent(Learner, name="oracle_descent"):
             whole(self.name, key, getattr(self, key), 1)
         number(self.name, "eps", self.eps, 0.0, open_=True)
         number(self.name, "tol", self.tol, 0.0)
+        if self.regions not in REGIONS:
+            raise InputError(f"oracle_descent: regions must be one of {', '.join(REGIONS)}; received {self.regions!r}.")
 
     def minimise(self, problem: Any, w: np.ndarray, run: Run, restored: Restored | None) -> Ending:
         """Fit the functions of all blocks; they are left in the energies of the problem's layout."""
@@ -207,7 +213,7 @@ class _Descent:
             for (kind, place, block), energy in zip(blocks, self.energies, strict=True)
         )
         self.n_features = [block.n_features for *_, block in blocks]
-        plan = Plan(self.terms, self.learner.eps, self.learner.sweeps, MAX_DENSE)
+        plan = Plan(self.terms, self.learner.eps, self.learner.sweeps, self.learner.regions, MAX_DENSE)
         n_chunks = problem.n_chunks
         self.bounds = chunk_bounds(problem.n_examples, n_chunks)
         self.parts: Resident = (

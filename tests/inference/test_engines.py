@@ -29,6 +29,8 @@ RUNS = [
     (SmoothedLP(), GRID),
     (SmoothedLP(family="pairwise"), GRID),
     (SmoothedLP(family="general"), MIXED),
+    (SmoothedLP(regions="nested"), MIXED),
+    (SmoothedLP(regions="nested", choice="random", seed=3), MIXED),
     (SmoothedLP(choice="random", seed=3), GRID),
     (SmoothedLP(choice="random", seed=3, family="general"), GRID),
     (SmoothedLP(choice="greedy"), GRID),

@@ -33,7 +33,7 @@ class Stars:
     def order(self, t: int) -> np.ndarray:
         """Return the stars of sweep ``t``; under ``greedy`` they are found on the way."""
         if self.choice == "random":
-            return _frozen(np.random.default_rng([self.seed, t]).permutation(self.graph.n_variables))
+            return frozen(np.random.default_rng([self.seed, t]).permutation(self.graph.n_variables))
         cycle = self.graph.compiled(("stars", self.schedule), lambda: _cycle(self.graph, self.schedule))
         return cycle[t % len(cycle)]
 
@@ -43,11 +43,12 @@ def _cycle(graph: Graph, schedule: str) -> tuple[np.ndarray, ...]:
     order = np.arange(graph.n_variables)
     if schedule == "lattice":
         assert graph.lattice is not None
-        return (_frozen(np.argsort(graph.lattice.colours(), kind="stable")),)
-    return _frozen(order), _frozen(order[::-1])
+        return (frozen(np.argsort(graph.lattice.colours(), kind="stable")),)
+    return frozen(order), frozen(order[::-1])
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
+def frozen(array: Any) -> np.ndarray:
+    """Return whole numbers as kernels take those of graphs: contiguous and read-only."""
     array = np.ascontiguousarray(array, dtype=np.int64)
     array.flags.writeable = False
     return array
@@ -119,6 +120,12 @@ class SmoothedEngine(Engine):
             "them all (-inf); no configuration is possible."
         )
 
+    def impossible(self, c: int) -> InputError:
+        """Return the error for a factor that is left without a configuration."""
+        return InputError(
+            f"the potentials allow no configuration of factor {c}: it and what lies around it forbid them all (-inf)."
+        )
+
 
 def scaled(values: np.ndarray, factor: float) -> np.ndarray:
     """Return ``factor`` times values; a complex -inf keeps its imaginary part, which a product would make NaN."""
@@ -126,10 +133,11 @@ def scaled(values: np.ndarray, factor: float) -> np.ndarray:
     return (real * real.dtype.type(factor)).view(values.dtype)
 
 
-def checked(graph: Graph, messages: Any, dtype: Any = None) -> np.ndarray:
-    """Return messages as one contiguous array; refuse another number of them than the graph has."""
+def checked(graph: Graph, messages: Any, dtype: Any = None, size: int | None = None) -> np.ndarray:
+    """Return messages as one contiguous array; refuse another number of them than ``size``, or than slots need."""
     messages = np.ascontiguousarray(messages, dtype)
-    size = graph.n_slots * graph.n_labels if graph.n_labels is not None else int(graph.layout.msg_ptr[-1])
+    if size is None:
+        size = graph.n_slots * graph.n_labels if graph.n_labels is not None else int(graph.layout.msg_ptr[-1])
     if messages.shape != (size,):
         raise InputError(f"messages of this graph are {size} numbers (smoothed_lp), received shape {messages.shape}.")
     return messages

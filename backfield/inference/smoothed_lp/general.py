@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from backfield.errors import InputError
 from backfield.graph import Potentials
 from backfield.inference.base import Adjoint
 from backfield.inference.smoothed_lp.engine import SmoothedEngine, Stars, checked, scaled
@@ -99,9 +98,7 @@ class GeneralEngine(SmoothedEngine):
     def _factor_beliefs(self, state: np.ndarray, mu: np.ndarray) -> Any:
         bad, total = _factor_beliefs(self.theta.graph.layout, self.factors, state, mu)
         if bad >= 0:
-            raise InputError(
-                f"the potentials allow no configuration of factor {bad}: it and what lies around it forbid them all (-inf)."
-            )
+            raise self.impossible(bad)
         return total
 
     def marginals_vjp(self, state: np.ndarray, d_mu: Potentials, d_state: np.ndarray, d_theta: Adjoint) -> None:
@@ -109,10 +106,10 @@ class GeneralEngine(SmoothedEngine):
         mu = self.marginals(state, factors=bool(d_mu.factors_flat.size))
         layout = self.theta.graph.layout
         unary, factors = np.empty_like(mu.unary_flat), np.empty_like(mu.factors_flat)
-        _softmax_vjp(layout.var_ptr, mu.unary_flat, d_mu.unary_flat, unary)
+        softmax_vjp(layout.var_ptr, mu.unary_flat, d_mu.unary_flat, unary)
         d_theta.unary += unary / self.eps
         if factors.size:
-            _softmax_vjp(layout.table_ptr, mu.factors_flat, d_mu.factors_flat, factors)
+            softmax_vjp(layout.table_ptr, mu.factors_flat, d_mu.factors_flat, factors)
             d_theta.factors += factors / self.eps
         _spread(layout, unary, factors, d_state)
 
@@ -432,7 +429,7 @@ def _factor_beliefs(layout, theta_c, l, mu):
 
 
 @exact_kernel
-def _softmax_vjp(ptr, mu, d_mu, nu):
+def softmax_vjp(ptr, mu, d_mu, nu):
     """Write mu (d_mu - mu·d_mu) for each table."""
     zero = mu.dtype.type(0)
     for i in range(len(ptr) - 1):

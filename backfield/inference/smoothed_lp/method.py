@@ -4,13 +4,14 @@
     A(lambda, theta) = sum_alpha eps log sum_{y_alpha} exp( (theta(y_alpha) + sum_{beta in alpha} lambda_alpha(y_beta)
                                                              - sum_{gamma containing alpha} lambda_gamma(y_alpha)) / eps )
 
-Regions alpha are the variables and the factors; every factor sends one message lambda to each of its variables. The
-terms of the sum are the log-normalisers of the marginals mu_alpha (eq. 9). The dual bounds A(theta) from above, which
-bounds max theta·mu over the local polytope from above, by eps sum_alpha log |y_alpha| at the most (Theorem 1), and
-eps log Z(theta / eps). It bounds log Z itself only for eps >= 1.
+Regions alpha are the variables and the factors; every factor sends one message lambda to each of its variables and, with
+``regions="nested"``, to each factor that it strictly contains, as in [L13]. The terms of the sum are the log-normalisers of
+the marginals mu_alpha (eq. 9). The dual bounds A(theta) from above, which bounds max theta·mu over the local polytope from
+above, by eps sum_alpha log |y_alpha| at the most (Theorem 1), and eps log Z(theta / eps). It bounds log Z itself only for
+eps >= 1.
 
-Cost of a sweep: one log-sum-exp over the table for each variable of each factor; memory: one number for each label of
-each slot.
+Cost of a sweep: one log-sum-exp over the table for each message of each factor; memory: one number for each label of
+each slot, and for each configuration of each factor in a factor.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from backfield.inference.smoothed_lp.engine import CHOICES, SmoothedEngine, Star
 from backfield.inference.smoothed_lp.engine import biases as biases
 from backfield.inference.smoothed_lp.general import GeneralEngine
 from backfield.inference.smoothed_lp.lattice import SmoothedLattice
+from backfield.inference.smoothed_lp.nested import NestedEngine, nested_biases
 from backfield.inference.smoothed_lp.pairwise import PairwiseEngine
+from backfield.inference.smoothed_lp.regions import Nesting, nesting
 
 SCHEDULES = ("auto", "sequential", "lattice")
 FAMILIES = ("auto", "lattice", "pairwise", "general")
+REGIONS = ("variables", "nested")
 _ENGINES: dict[str, type[SmoothedEngine]] = {
     "lattice": SmoothedLattice,
     "pairwise": PairwiseEngine,
@@ -62,6 +66,10 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
     family : {"auto", "lattice", "pairwise", "general"}
         The kernel family: ``lattice`` for binary grids, ``pairwise`` for factors of two variables and one label count,
         both for finite real potentials; all give the same numbers in the same order.
+    regions : {"variables", "nested"}
+        What the marginals of a factor must agree with: those of its variables, or also those of the factors that it
+        strictly contains (a triple with its pairs), which is tighter. Under ``nested`` a star is all messages to one
+        variable or contained factor, by size in the cycle; where no factor contains another one it changes nothing.
 
     Notes
     -----
@@ -76,6 +84,7 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
     seed: int = 0
     schedule: str = "auto"
     family: str = "auto"
+    regions: str = "variables"
 
     gentle: ClassVar[dict[str, Any]] = {"eps": 0.5}
     symmetric: ClassVar[bool] = True
@@ -88,7 +97,8 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
             raise InputError(f"smoothed_lp: eps must be a positive number, received {self.eps!r}.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise InputError(f"smoothed_lp: seed must be an integer >= 0, received {self.seed!r}.")
-        for what, known in (("choice", CHOICES), ("schedule", SCHEDULES), ("family", FAMILIES)):
+        choices = {"choice": CHOICES, "schedule": SCHEDULES, "family": FAMILIES, "regions": REGIONS}
+        for what, known in choices.items():
             if getattr(self, what) not in known:
                 raise InputError(f"smoothed_lp: {what} must be one of {', '.join(known)}; received {getattr(self, what)!r}.")
 
@@ -118,6 +128,9 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         """Bind to ``theta`` with the fastest kernels that can do it: the one place of this choice."""
         graph, family = theta.graph, self.family
         name = schedules.resolve(graph, self.schedule)
+        nested = self._nesting(graph)
+        if nested is not None:
+            return self._nested_engine(theta, Stars(graph, self.choice, name, self.seed), nested)
         if family == "auto":
             family = next(known for known in _ENGINES if not self._refusal(known, theta, name))
         elif self._refusal(family, theta, name):
@@ -127,6 +140,36 @@ class SmoothedLP(IterativeInference, name="smoothed_lp"):
         if family == "general" and theta.dtype == np.float32:
             theta = theta.astype(np.float64)  # theta / eps in single precision has no digits to spare
         return _ENGINES[family](theta, self.eps, Stars(graph, self.choice, name, self.seed))
+
+    def biases(self, graph: Graph, messages: np.ndarray, delta: Potentials | None = None) -> Potentials:
+        """Return the biases that messages of this method put on each region ([L13] eq. (14)); see :func:`biases`."""
+        nested = self._nesting(graph)
+        if nested is None:
+            return biases(graph, messages, self.eps, delta)
+        return nested_biases(graph, nested, messages, self.eps, delta)
+
+    def n_messages(self, graph: Graph) -> int:
+        """Return how many numbers the messages of a graph are."""
+        nested = self._nesting(graph)
+        return int((graph.layout if nested is None else nested.links).msg_ptr[-1])
+
+    def _nesting(self, graph: Graph) -> Nesting | None:
+        """Return the regions, where factors exchange messages with factors."""
+        return nesting(graph) if self.regions == "nested" else None
+
+    def _nested_engine(self, theta: Potentials, stars: Stars, nested: Nesting) -> NestedEngine:
+        if self.family in ("lattice", "pairwise"):
+            raise InputError(
+                f"family={self.family!r} of smoothed_lp has messages to variables alone, and factors of this graph contain "
+                "others; use family='auto', or regions='variables'."
+            )
+        if self.choice == "greedy":
+            raise InputError(
+                "choice='greedy' of smoothed_lp ranks messages to variables only, and factors of this graph contain "
+                "others; use choice='cyclic' or 'random', or regions='variables'."
+            )
+        # Single precision has no digits to spare for theta / eps.
+        return NestedEngine(theta.astype(np.float64) if theta.dtype == np.float32 else theta, self.eps, stars, nested)
 
     def _refusal(self, family: str, theta: Potentials, schedule: str) -> str:
         """Return what a family lacks to run this method on theta; empty where nothing."""
