@@ -78,6 +78,20 @@ def test_how_far_each_is(tmp_path):
 
 
 @pytest.mark.usefixtures("experiments")
+def test_a_result_of_older_sources_lacks_cells(tmp_path, monkeypatch):
+    def lacks(found):
+        return ["a", "b"] if "n" not in found["settings"] else []
+
+    found = _base.Experiment("d13-x", "title", lambda context: Outcome({}, []), "d13-x", lacks)
+    monkeypatch.setitem(_base._REGISTRY, "d13-x", found)
+    _write(tmp_path, "d13-x", left_out=["b", "c"])
+    assert progress("d13-x", tmp_path).detail == "3 cells missing"
+    assert found.missing(json.loads((tmp_path / "d13-x.json").read_text())) == ["b", "c", "a"]
+    _write(tmp_path, "d13-x", n=1)
+    assert progress("d13-x", tmp_path).state == "done"
+
+
+@pytest.mark.usefixtures("experiments")
 def test_an_account_may_say_why_commits_do_not_matter(tmp_path, monkeypatch):
     account = Account("a claim", "holds", "a figure", commits="Nothing that matters has changed between them.")
     monkeypatch.setitem(ACCOUNTS, "d13-x", account)
