@@ -11,8 +11,8 @@ from backfield_papers._base import Context, need_data
 from backfield_papers._d13 import Images
 
 STRIDE = 5
-# Differs from [D13]: features are sin(pi c·s) and cos(pi c·s), as in the work that the paper cites for them; the paper itself
-# writes sin(c·s). Table 3 has a row with these, on one fold.
+# Differs from [D13]: features are sin(pi c·s) and cos(pi c·s), as in the work that the paper cites for them. The paper
+# itself prints sin(c·s); Table 3 has a row with these, on one fold.
 PIXELS = PixelFeatures(stride=STRIDE)
 PIXELS_OF_THE_PAPER = PixelFeatures(stride=STRIDE, scale=1.0)
 EDGES = EdgeFeatures(("constant", "difference"))

@@ -2,7 +2,8 @@
 
 TRW and the univariate logistic loss: truncated fitting with 5, 10 and 20 sweeps; perturbation and back-propagation with
 inference run to thresholds from loose to tight. 100 images to learn from, as in the paper, and 100 others to test on. All
-is computed in float64: in float32, perturbation's gradient is wrong by a third at the tightest threshold.
+is computed in float64: perturbation takes the difference of nearly equal marginals, and after 60 iterations on 25 images its
+gradient at the threshold 1e-4 was 17 times farther from the exact one in float32 (.0021 of its size) than in float64.
 
 Each method runs until L-BFGS ends by its own rule (the gradient is small, or no step lowers the objective, not even along
 the gradient after a restart), or until it has had ``BUDGET`` seconds of the processor; rows say which. Weights are kept
@@ -36,7 +37,7 @@ TRUNCATED, THRESHOLDS = (5, 10, 20), (1e-1, 1e-2, 1e-3, 1e-4)
 N_TRAIN, N_TEST = 100, 100
 DTYPE, L2, LEARNER = "float64", 1e-3, f"lbfgs(max_iter=100000, {d13.PAIRS})"
 #: Processor seconds of training that a method has at the most; it ends after the iteration in which they are over.
-BUDGET = 3600
+BUDGET = 14400
 #: Weights are kept when so many times more time has passed than at the ones before.
 SPACING = 1.2
 #: What gradients are compared with.
