@@ -199,13 +199,14 @@ def results_index(names: list[str]) -> str:
         lines.append(f"| [{name}]({name}.md) | {title(name)}{note} | {len(found['rows'])} | {took} |")
     lines += ["", "## Not run yet", ""]
     lines += [f"- {name}: {experiment(name).title}" for name in experiments() if name not in names]
-    lines += [f"- {name}: {len(left_out(name))} cells of its table" for name in names if left_out(name)]
+    lines += [f"- {name}: {len(left_out(name))} of its cells" for name in names if left_out(name)]
     return "\n".join(lines) + "\n"
 
 
 def left_out(name: str) -> list[str]:
-    """Return the cells of a table that were not run."""
-    return list(read(name)["settings"].get("left_out") or [])
+    """Return the cells of an experiment that were not run, or were with older sources that did something else."""
+    missing: list[str] = [] if name == "bench" else experiment(name).missing(read(name))
+    return missing
 
 
 def experiments() -> list[str]:
@@ -276,8 +277,8 @@ def result_page(name: str) -> str:
         cases.setdefault(str(row.get("case", "")), []).append({k: v for k, v in row.items() if k != "case"})
     for case, rows in cases.items():
         lines += [f"## {case}\n"] * bool(case) + [table(rows), ""]
-    if settings.get("left_out"):
-        lines += ["", "Not run: " + "; ".join(settings["left_out"]) + "."]
+    if missing := left_out(name):
+        lines += ["", "Not run: " + "; ".join(missing) + "."]
     lines += ["", "## Settings", "", *(f"- {key}: `{settings[key]}`" for key in SHOWN if key in settings)]
     rest = {key: value for key, value in settings.items() if key not in (*SHOWN, "title")}
     return "\n".join(lines) + "\n\n" + folded("all settings", f"```json\n{json.dumps(rest, indent=1)}\n```")

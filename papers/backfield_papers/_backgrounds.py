@@ -11,11 +11,16 @@ from backfield_papers._base import Context, need_data
 from backfield_papers._d13 import Images
 
 STRIDE = 5
+# Differs from [D13]: features are sin(pi c·s) and cos(pi c·s), as in the work that the paper cites for them. The paper
+# itself prints sin(c·s); Table 3 has a row with these, on one fold.
 PIXELS = PixelFeatures(stride=STRIDE)
+PIXELS_OF_THE_PAPER = PixelFeatures(stride=STRIDE, scale=1.0)
 EDGES = EdgeFeatures(("constant", "difference"))
 
 
-def load(context: Context, n_images: int | None) -> tuple[Images, np.ndarray, list[np.ndarray]]:
+def load(
+    context: Context, n_images: int | None, pixels: PixelFeatures = PIXELS
+) -> tuple[Images, np.ndarray, list[np.ndarray]]:
     """Return the images as samples, the fold of each, and the pictures."""
     data = backgrounds.load(need_data(context, "stanford_background"), n_images=n_images)
     small = [subsample(image, STRIDE) for image in data.images]
@@ -23,7 +28,7 @@ def load(context: Context, n_images: int | None) -> tuple[Images, np.ndarray, li
     X = []
     for number, image in enumerate(data.images):
         context.progress(f"features of image {number + 1} of {len(data.images)}")
-        X.append(_sample(image))
+        X.append(_sample(image, pixels))
     return (
         Images(X, [subsample(y, STRIDE) for y in data.labels], list(data.labels), STRIDE),
         data.folds,
@@ -36,8 +41,8 @@ def mirrored(pictures: list[np.ndarray]) -> list[GridSample]:
     return [_sample(np.ascontiguousarray(picture[:, ::-1])) for picture in pictures]
 
 
-def _sample(image: np.ndarray) -> GridSample:
-    return GridSample(PIXELS.transform_one(image), *EDGES.transform_one(subsample(image, STRIDE)))
+def _sample(image: np.ndarray, pixels: PixelFeatures = PIXELS) -> GridSample:
+    return GridSample(pixels.transform_one(image), *EDGES.transform_one(subsample(image, STRIDE)))
 
 
 def varied(pictures: list[np.ndarray], labels: list[np.ndarray], copies: int, seed: int) -> Images:

@@ -138,10 +138,16 @@ class Experiment:
     run: Callable[[Context], Outcome]
     #: The name of the file of its cells; several experiments may share one.
     cells: str
+    #: Result -> cells that a run of today has and this result, of older sources, does not.
+    lacks: Callable[[dict[str, Any]], list[str]] = lambda found: []
 
     def kept(self, out: Path, quick: bool = False) -> Path:
         """Return the file of its cells in a folder of results."""
         return out / "cells" / f"{self.cells}{'.quick' if quick else ''}.jsonl"
+
+    def missing(self, found: dict[str, Any]) -> list[str]:
+        """Return the cells that a result was written without; those of older sources do not count."""
+        return list(dict.fromkeys([*(found["settings"].get("left_out") or []), *self.lacks(found)]))
 
     def differences(self) -> list[str]:
         """Return the notes "Differs from ..." of the experiment's module and of the private modules that it uses."""
@@ -170,12 +176,18 @@ _REGISTRY: dict[str, Experiment] = {}
 
 
 def experiment(
-    name: str, title: str, cells: str | None = None
+    name: str,
+    title: str,
+    cells: str | None = None,
+    lacks: Callable[[dict[str, Any]], list[str]] = lambda found: [],
 ) -> Callable[[Callable[[Context], Outcome]], Callable[[Context], Outcome]]:
-    """Register a function as the experiment ``name``; it may share ``cells`` with others."""
+    """Register a function as the experiment ``name``; it may share ``cells`` with others.
+
+    ``lacks`` looks through a result that older sources wrote: the cells that it returns are listed as not run.
+    """
 
     def register(run: Callable[[Context], Outcome]) -> Callable[[Context], Outcome]:
-        _REGISTRY[name] = Experiment(name, title, run, cells or name)
+        _REGISTRY[name] = Experiment(name, title, run, cells or name, lacks)
         return run
 
     return register

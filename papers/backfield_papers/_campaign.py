@@ -1,9 +1,9 @@
 """``backfield reproduce --all`` and ``--status``: every experiment, one after the other, and how far they are.
 
-An experiment is *done* when its result holds every cell, from one clean commit, or from several where its account says why
-that cannot matter. What is missing comes first, in the order of the papers; then come cells of changed sources, and results
-whose cells were not kept. Each experiment runs in a separate process at the lowest priority; a stopped one resumes at the
-cell where it was.
+An experiment is *done* when its result holds every cell that its code has now, from one clean commit, or from several where
+its account says why that cannot matter. What is missing comes first, in the order of the papers; then come cells of changed
+sources, and results whose cells were not kept. Each experiment runs in a separate process at the lowest priority; a stopped
+one resumes at the cell where it was.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ def progress(name: str, out: Path) -> Progress:
     result = out / f"{name}.json"
     if not result.exists():
         return Progress(name, "stopped", f"{cells} cells kept") if cells else Progress(name, "not run")
-    settings = json.loads(result.read_text())["settings"]
+    found = json.loads(result.read_text())
+    settings = found["settings"]
     if settings.get("quick"):
         return Progress(name, "quick run")
-    if left_out := settings.get("left_out"):
-        return Progress(name, "incomplete", f"{len(left_out)} cells missing")
+    if missing := lookup(name).missing(found):
+        return Progress(name, "incomplete", f"{len(missing)} cells missing")
     commits = settings.get("commits_of_cells") or [str(settings.get("commit"))]
     detail = ", ".join(_short(each) for each in commits)
     mixed = len(commits) > 1 and not (name in ACCOUNTS and ACCOUNTS[name].commits)

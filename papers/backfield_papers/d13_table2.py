@@ -4,7 +4,8 @@ The row "ours, best" has a small U-Net of the same features as unary energy, tra
 through five sweeps of inference; "its network alone" is trained alike, without edges. Both are means over three splits.
 
 # Differs from [D13]: the split of 200 + 128 images is not recorded there; ours is seeded. The size-normalised edition of
-# the images is a little easier. Our sweeps are red/black: every message once, the second half after the first.
+# the images is a little easier. Our sweeps are red/black: every message once, the second half after the first. Features
+# are sin(pi c·s) and cos(pi c·s), as in the work that it cites for them, where the paper itself writes sin(c·s).
 # Training goes on until |gradient| <= 3e-4 max(1, |w|) or 400 iterations; losses that are learned through 10 or 40 sweeps go
 # on from the weights of 20, for 100 iterations at the most.
 """

@@ -22,11 +22,8 @@ AT = {"unary": (0.05, 0.5, 0.95), "pairwise": (0.1, 0.5, 0.9)}
 @experiment("l13-fig1", "The learned energies of denoising, by function class")
 def run(context: Context) -> Outcome:
     """Train both terms with one class, for each class."""
-    keys = [f"denoising {c} {c}" for c in SHOWN]
-    found, origin = l13.cells(context, keys)
-    functions = {
-        c: {kind: np.array(found[key]["functions"][kind]) for kind in AT} for c, key in zip(SHOWN, keys, strict=True)
-    }
+    found, origin = l13.cells(context, [(l13.DENOISING, c, c) for c in SHOWN])
+    functions = {c: {kind: np.array(found[l13.DENOISING, c, c]["functions"][kind]) for kind in AT} for c in SHOWN}
     rows: list[dict[str, Any]] = []
     for c in SHOWN:
         for kind, points in AT.items():
@@ -37,7 +34,7 @@ def run(context: Context) -> Outcome:
             for x in points:
                 ours = float(np.interp(x, l13.POINTS, gain))
                 rows.append({"functions": c, "term": kind, "what": what, "x": x, "paper": None, "ours": round(ours, 3)})
-    settings = {**l13.settings(["denoising"]), "cells": origin}
+    settings = {**l13.settings([l13.DENOISING]), "seeds": 0, "cells": origin}
     return Outcome(settings, rows, {"l13-fig1.png": lambda path: _draw(path, functions)})
 
 

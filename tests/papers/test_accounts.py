@@ -78,6 +78,38 @@ def test_how_far_each_is(tmp_path):
 
 
 @pytest.mark.usefixtures("experiments")
+def test_a_result_of_older_sources_lacks_cells(tmp_path, monkeypatch):
+    def lacks(found):
+        return ["a", "b"] if "n" not in found["settings"] else []
+
+    found = _base.Experiment("d13-x", "title", lambda context: Outcome({}, []), "d13-x", lacks)
+    monkeypatch.setitem(_base._REGISTRY, "d13-x", found)
+    _write(tmp_path, "d13-x", left_out=["b", "c"])
+    assert progress("d13-x", tmp_path).detail == "3 cells missing"
+    assert found.missing(json.loads((tmp_path / "d13-x.json").read_text())) == ["b", "c", "a"]
+    _write(tmp_path, "d13-x", n=1)
+    assert progress("d13-x", tmp_path).state == "done"
+
+
+def _lacking(name, rows):
+    return _base.lookup(name).missing({"settings": {}, "rows": rows})
+
+
+def test_what_results_of_older_sources_lack():
+    assert _lacking("d13-table3", [{"loss": "piecewise"}]) == [
+        "univariate logistic, sinusoids of the paper, 5 sweeps, fold 0"
+    ]
+    assert len(_lacking("d13-fig7", [{"method": "truncated, 5 sweeps"}])) == 11
+    assert len(_lacking("k05-fig1", [{"run": "PMA"}])) == 4
+    lacking = _lacking("l13-table1", [{"data": "denoising", "unary": "mlp", "pairwise": "linear"}])
+    assert "denoising mlp linear" not in lacking and "denoising mlp linear seed 1" in lacking
+    assert len(lacking) == 6 * 26 + 25 - 1
+    adam = ["S-SVM+BCFW", "perturb&MAP", "w.m. perturb&MAP"]
+    lacking = _lacking("s18-table4", [{"method": method} for method in adam])
+    assert len(lacking) == 5 + 3 + 2 * 4 and all("steps 1/(lambda h)" in key for key in lacking)
+
+
+@pytest.mark.usefixtures("experiments")
 def test_an_account_may_say_why_commits_do_not_matter(tmp_path, monkeypatch):
     account = Account("a claim", "holds", "a figure", commits="Nothing that matters has changed between them.")
     monkeypatch.setitem(ACCOUNTS, "d13-x", account)

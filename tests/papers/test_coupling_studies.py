@@ -7,7 +7,7 @@ import backfield as bf
 from backfield.graph.conditioning import Evidence
 from backfield.graph.labeling import as_labeling
 from backfield.objectives import Target, get_objective, make_setting
-from backfield_papers import Context, reproduce
+from backfield_papers import Context, k05_fig1, reproduce
 from backfield_papers import _random_models as models
 from backfield_papers._model_problem import L2, LIKELIHOOD, ModelProblem
 from backfield_papers.s11_tables import compared
@@ -24,6 +24,17 @@ def test_quick_runs(name, tmp_path):
     for file, draw in outcome.pictures.items():
         draw(tmp_path / file)
         assert (tmp_path / file).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_where_an_ascent_settles():
+    t = np.arange(1000)
+    slowly = 1 - np.exp(-t / 100)
+    both = np.stack([slowly, 5 + 0 * t], axis=1)
+    at = k05_fig1.settled(both)
+    assert at is not None and abs(slowly[at] - 1) < 0.011 and abs(slowly[at - 1] - 1) > 0.009
+    assert k05_fig1.settled(both + 0.005 * np.sin(t)[:, None]) is not None  # a small cycle within the band
+    assert k05_fig1.settled(both + 0.1 * np.sin(t)[:, None]) is None
+    assert k05_fig1.settled(np.stack([t / 100], axis=1)) is None
 
 
 def test_gradients_of_a_random_model():

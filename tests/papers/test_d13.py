@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import backfield as bf
-from backfield_papers import Context, reproduce
+from backfield_papers import Context, d13_fig7, reproduce
 from backfield_papers import _d13 as d13
 from tests.datasets.real import real_data
 
@@ -50,3 +50,25 @@ def test_quick_figure_7():
     final = {row["method"]: row for row in found["rows"] if row["what"] == "final test error"}
     assert len(final) == 3
     assert all(0 < row["train"] < 0.3 for row in final.values())
+    assert not any(row["converged"] or row["learning failed"] for row in final.values())  # stopped after five iterations
+    assert {row["gradient - exact"] is None for row in final.values()} == {True, False}
+
+
+def test_how_a_method_of_figure_7_ends():
+    images = _images(2)
+    found = d13_fig7._curve("tree_reweighted(n_iter=3)", "truncated", images, images, Context())
+    assert found["converged"] and not found["failed"] and found["rises"] == 0
+    assert found["points"][-1]["train"] < 0.1
+    row = d13_fig7._final("truncated, 3 sweeps", found)
+    assert row["iterations"] > 5 and row["exact gradient"] is None
+
+
+def test_a_method_of_figure_7_that_gives_up(monkeypatch):
+    """With a tolerance of 0 L-BFGS ends where no step lowers the objective; a loose threshold has a gradient of its own."""
+    images = _images(2)
+    monkeypatch.setattr(d13_fig7, "LEARNER", "lbfgs(max_iter=100000, tol=0.0)")
+    inference = "tree_reweighted(n_iter=1000, tol=0.5)"
+    found = d13_fig7._curve(inference, "backpropagation(tol=0.5)", images, images, Context())
+    assert found["failed"] and not found["converged"]
+    assert found["exact"] > 0 and found["apart"] > 0.1 * found["exact"]
+    assert d13_fig7._final("x", found)["learning failed"]
