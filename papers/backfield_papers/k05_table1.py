@@ -20,6 +20,8 @@ from backfield_papers._fields import BP, INFERENCE, LEARNING, TILES, field, flat
 
 SEEDS, TILINGS = range(5), (TILES, 2, 1)
 NOISES = ("gaussian", "bimodal")
+#: The shapes and the seed of the pictures.
+DRAWN = (TILES, 0)
 #: [K05] Table 1: (noise, learning) -> errors in per cent by MAP, MPM and ICM; seconds to learn; seconds to infer.
 PAPER = {
     ("gaussian", "PMA"): (2.73, 2.51, 3.91), ("bimodal", "PMA"): (6.45, 5.48, 17.39),
@@ -53,7 +55,7 @@ def run(context: Context) -> Outcome:
                 continue
             cell = context.cell(key, _cell(noise, method, n_train, n_test, size, seed, tiles, context))
             found[method].append(cell)
-            if tiles == TILES and seed == 0:
+            if (tiles, seed) == DRAWN:
                 for column in INFERENCE:
                     seen[noise, method, column] = [_unpack(text, size) for text in cell["pictures"][column]]
         rows += [row for method, cells in found.items() if cells for row in _errors(tiles, noise, method, cells)]
@@ -81,7 +83,8 @@ def _cell(
 
         def look(row: str, column: str, fitted: Any, predictions: list[np.ndarray]) -> None:
             name = next(key for key, spec in INFERENCE.items() if spec == column)
-            pictures[name] = [np.packbits(predictions[k * n_test]).tobytes().hex() for k in range(4)]
+            if (tiles, seed) == DRAWN:
+                pictures[name] = [np.packbits(predictions[k * n_test]).tobytes().hex() for k in range(4)]
             weights[:] = np.round(fitted.weights_, 4).tolist()
 
         cells = coupling_table(
