@@ -142,11 +142,15 @@ class MaxMargin(Margin, name="max_margin"):
 
 @dataclass(frozen=True, repr=False)
 class SmoothedMaxMargin(Margin, name="smoothed_max_margin"):
-    """The hinge over the local polytope, smoothed by ``eps`` times the entropy, after ``n_iter`` sweeps or at ``tol``."""
+    """The hinge over the local polytope, smoothed by ``eps`` times the entropy, after ``n_iter`` sweeps or at ``tol``.
+
+    ``regions="nested"`` is the polytope of [L13] in full, as of ``smoothed_lp``.
+    """
 
     eps: float = 0.1
     n_iter: int = 1000
     tol: float | None = 1e-7
+    regions: str = "variables"
 
     def __post_init__(self) -> None:
         self.method  # noqa: B018 - refuses bad settings
@@ -154,7 +158,7 @@ class SmoothedMaxMargin(Margin, name="smoothed_max_margin"):
     @property
     def method(self) -> SmoothedLP:
         """The smoothed LP."""
-        return SmoothedLP(n_iter=self.n_iter, eps=self.eps, tol=self.tol)
+        return SmoothedLP(n_iter=self.n_iter, eps=self.eps, tol=self.tol, regions=self.regions)
 
     def maximum(self, theta: Potentials) -> tuple[float, Potentials]:
         """Return the dual value and the marginals."""

@@ -37,7 +37,7 @@ TRUNCATED, THRESHOLDS = (5, 10, 20), (1e-1, 1e-2, 1e-3, 1e-4)
 N_TRAIN, N_TEST = 100, 100
 DTYPE, L2, LEARNER = "float64", 1e-3, f"lbfgs(max_iter=100000, {d13.PAIRS})"
 #: Processor seconds of training that a method has at the most; it ends after the iteration in which they are over.
-BUDGET = 14400
+BUDGET = 1800
 #: Weights are kept when so many times more time has passed than at the ones before.
 SPACING = 1.2
 #: What gradients are compared with.

@@ -507,3 +507,16 @@ def test_refusals():
         NESTED.engine(theta).state_of(np.zeros(4))
     with pytest.raises(bf.InputError, match=r"are 18 numbers .* received shape \(12,\)"):
         NESTED.biases(theta.graph, np.zeros(SmoothedLP().n_messages(theta.graph)))
+
+
+def test_the_smoothed_hinge():
+    """[L13] eq. (6) over the nested polytope is no larger than over the plain one, and falls as its gradient says."""
+    rng = np.random.default_rng(12)
+    theta, labels = random_potentials(GRAPHS["triangle"], rng), [0, 1, 1]
+    plain, _ = bf.value_and_gradient(theta, labels, loss="smoothed_max_margin(eps=0.1)")
+    loss = "smoothed_max_margin(eps=0.1, regions='nested')"
+    value, d_theta = bf.value_and_gradient(theta, labels, loss=loss)
+    assert 0 <= value < plain - 1e-3
+    direction = rng.normal(size=theta.vector().size)
+    ends = [bf.value_and_gradient(theta.like(theta.vector() + h * direction), labels, loss=loss)[0] for h in (1e-5, -1e-5)]
+    assert d_theta.vector() @ direction == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
