@@ -38,16 +38,21 @@ LONG = (
     "tests/papers/test_d13.py",
     "tests/papers/test_l13.py",
 )
-#: What runs a whole page, experiment or campaign, a browser, or processes beside this one: ``make test`` leaves these to
+#: What runs a whole page, experiment or campaign, a browser, or other processes: ``make test`` leaves these to
 #: ``make test-all``, which CI runs.
 END_TO_END = (
     "tests/benchmarks/",
+    "tests/cli/test_fit.py",
     "tests/docs/",
     "tests/estimators/test_shards.py",
     "tests/fuzz/",
+    "tests/kernels/test_compiling.py",
     "tests/labelling/",
+    "tests/learners/test_checkpoint.py",
     "tests/papers/",
     "tests/plugins/",
+    "tests/test_late_imports.py",
+    "tests/test_lazy_names.py",
     "tests/test_wheel.py",
     "tests/training/execution/test_cluster.py",
     "tests/training/execution/test_process_globals.py",
