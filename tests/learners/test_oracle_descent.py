@@ -211,6 +211,7 @@ fit(X, Y, checkpoint=sys.argv[2], checkpoint_seconds=0.0, callbacks=[lambda i, w
 """
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", ["linear", "trees"])
 def test_killed_and_resumed(kind, tmp_path):
     pytest.importorskip(EXTRAS[kind])

@@ -194,7 +194,7 @@ def test_a_structure_from_outside_in_the_shell(tmp_path, capsys):
 def test_a_failed_or_interrupted_refit_leaves_the_model_as_it_was():
     X = [RNG.normal(size=(5, 6, 2)) for _ in range(3)]
     Y = [(x[:, :, 0] > 0).astype(int) for x in X]
-    crf = bf.GridCRF(learner="lbfgs(max_iter=5)").fit(X, Y)
+    crf = bf.GridCRF(inference="tree_reweighted(n_iter=5)", learner="lbfgs(max_iter=5)", guard=False).fit(X, Y)
     before = crf.predict_proba(X)
 
     def interrupt(iteration, w, row):
